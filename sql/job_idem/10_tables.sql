@@ -1,0 +1,253 @@
+-- Tables. All instants come from the server's clock. No foreign keys lead from the hot tables to run: they would lock
+-- the run row on every claim; audit() proves what they would enforce.
+
+-- Drawn by claims only; the token is (epoch << 44) | this number.
+CREATE SEQUENCE job_idem.token_seq MAXVALUE 17592186044415 CACHE 1;
+CREATE SEQUENCE job_idem.job_id_seq;
+CREATE SEQUENCE job_idem.run_id_seq;
+CREATE SEQUENCE job_idem.late_item_seq;
+CREATE SEQUENCE job_idem.run_trigger_id_seq;
+CREATE SEQUENCE job_idem.failure_id_seq;
+CREATE SEQUENCE job_idem.dead_letter_id_seq;
+CREATE SEQUENCE job_idem.event_id_seq;
+
+CREATE TABLE job_idem.epoch (
+	epoch integer PRIMARY KEY CHECK (epoch > 0),
+	system_identifier bigint NOT NULL,
+	timeline integer NOT NULL,
+	server_start timestamptz NOT NULL,
+	since timestamptz NOT NULL
+);
+COMMENT ON TABLE job_idem.epoch IS 'one row for each cluster or timeline that ever issued tokens; its number is the high part of the tokens';
+
+CREATE TABLE job_idem.job (
+	job_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.job_id_seq'),
+	name text COLLATE "C" NOT NULL UNIQUE CHECK (name <> '' AND pg_catalog.octet_length(name) <= 200),
+	kind text NOT NULL CHECK (kind IN ('batch', 'keyed')),
+	tier text NOT NULL CHECK (tier IN ('standard', 'critical')),
+	owner regrole NOT NULL,
+	owner_name name NOT NULL,
+	version integer NOT NULL CHECK (version > 0),
+	enabled boolean NOT NULL DEFAULT true,
+	paused_at timestamptz,
+	paused_reason text,
+	dropped_at timestamptz,
+	lease interval NOT NULL CHECK (lease > interval '0'),
+	takeover_delay interval NOT NULL CHECK (takeover_delay >= interval '0'),
+	max_lease interval NOT NULL CHECK (max_lease >= lease),
+	max_attempts smallint NOT NULL CHECK (max_attempts > 0),
+	backoff_base interval NOT NULL CHECK (backoff_base >= interval '0'),
+	backoff_factor double precision NOT NULL CHECK (backoff_factor >= 1 AND backoff_factor < 'Infinity'),
+	backoff_max interval NOT NULL CHECK (backoff_max >= backoff_base),
+	batch_size integer NOT NULL CHECK (batch_size BETWEEN 1 AND 100000),
+	item_source text,
+	close_after interval NOT NULL CHECK (close_after >= interval '0'),
+	created_at timestamptz NOT NULL,
+	changed_at timestamptz NOT NULL,
+	CHECK (kind = 'batch' OR item_source IS NULL),
+	CHECK (kind = 'keyed' OR max_attempts > 1 OR batch_size = 1)
+);
+COMMENT ON TABLE job_idem.job IS 'job definitions in force; a dropped job stays as a tombstone so that its run keys stay refused';
+
+CREATE TABLE job_idem.job_version (
+	job_id bigint NOT NULL REFERENCES job_idem.job,
+	version integer NOT NULL,
+	definition jsonb NOT NULL,
+	valid_from timestamptz NOT NULL,
+	defined_by name NOT NULL,
+	PRIMARY KEY (job_id, version)
+);
+COMMENT ON TABLE job_idem.job_version IS 'append-only history of definitions, one row per change of a job';
+
+CREATE TABLE job_idem.access (
+	role regrole PRIMARY KEY,
+	level text NOT NULL CHECK (level IN ('viewer', 'worker', 'operator'))
+);
+COMMENT ON TABLE job_idem.access IS 'rights on all jobs, by role (grant_access)';
+
+CREATE TABLE job_idem.job_worker (
+	job_id bigint NOT NULL REFERENCES job_idem.job,
+	role regrole NOT NULL,
+	PRIMARY KEY (job_id, role)
+);
+COMMENT ON TABLE job_idem.job_worker IS 'rights to work one job, by role (grant_worker)';
+
+CREATE TABLE job_idem.run (
+	run_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.run_id_seq'),
+	job_id bigint NOT NULL REFERENCES job_idem.job,
+	run_key text COLLATE "C" NOT NULL CHECK (run_key <> '' AND pg_catalog.octet_length(run_key) <= 512),
+	business_date date NOT NULL CHECK (pg_catalog.isfinite(business_date)),
+	priority integer NOT NULL DEFAULT 0,
+	state text NOT NULL CHECK (state IN ('loading', 'blocked', 'running', 'done', 'partial', 'cancelled',
+		'skipped', 'expired')),
+	version integer NOT NULL,
+	batch_size integer NOT NULL CHECK (batch_size > 0),
+	n_items bigint NOT NULL DEFAULT 0 CHECK (n_items >= 0),
+	n_late bigint NOT NULL DEFAULT 0 CHECK (n_late >= 0),
+	n_slices integer NOT NULL DEFAULT 0 CHECK (n_slices >= 0),
+	n_done bigint,
+	n_dead bigint,
+	params jsonb,
+	reason text,
+	paused_at timestamptz,
+	cancel_forced boolean NOT NULL DEFAULT false,
+	opened_at timestamptz NOT NULL,
+	sealed_at timestamptz,
+	started_at timestamptz,
+	finished_at timestamptz,
+	purged_at timestamptz,
+	UNIQUE (job_id, run_key),
+	CHECK (state NOT IN ('done', 'partial', 'skipped', 'expired') OR finished_at IS NOT NULL),
+	CHECK (state NOT IN ('loading', 'blocked', 'running') OR finished_at IS NULL),
+	CHECK (state NOT IN ('done', 'partial') OR (sealed_at IS NOT NULL AND n_done IS NOT NULL AND n_dead IS NOT NULL)),
+	CHECK (sealed_at IS NULL OR state <> 'loading')
+);
+CREATE INDEX run_claimable ON job_idem.run (job_id, ((- priority::bigint)), business_date, run_id)
+	WHERE state = 'running';
+CREATE INDEX run_unfinished ON job_idem.run (run_id) WHERE finished_at IS NULL;
+COMMENT ON TABLE job_idem.run IS 'one job for one run key; outlives its items and is the done marker. Claims and completions never write it';
+COMMENT ON COLUMN job_idem.run.n_items IS 'items sealed into slices; items that came later are counted in n_late';
+COMMENT ON COLUMN job_idem.run.finished_at IS 'when the run ended; NULL in a cancelled run until its last lease is closed';
+
+CREATE TABLE job_idem.run_trigger (
+	trigger_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.run_trigger_id_seq'),
+	run_id bigint NOT NULL,
+	at timestamptz NOT NULL,
+	by name NOT NULL
+);
+CREATE INDEX run_trigger_run ON job_idem.run_trigger (run_id);
+COMMENT ON TABLE job_idem.run_trigger IS 'append-only, one row per open_run call, so that repeated triggers can be counted';
+
+CREATE TABLE job_idem.tally (
+	run_id bigint PRIMARY KEY,
+	folded integer NOT NULL DEFAULT -1 CHECK (folded >= -1),
+	behind integer[] NOT NULL DEFAULT '{}' CHECK (pg_catalog.cardinality(behind) <= 64),
+	n_done bigint NOT NULL DEFAULT 0,
+	n_failed bigint NOT NULL DEFAULT 0,
+	n_lost bigint NOT NULL DEFAULT 0
+);
+COMMENT ON TABLE job_idem.tally IS 'what closed leases add up to: every slice lease up to slice `folded` is closed and counted, except those in `behind`; so is every pick lease whose pick_open is NULL';
+
+-- The manifest. No index or predicate mentions state, token or done_at, so completing an item can be a HOT update.
+CREATE TABLE job_idem.item (
+	run_id bigint NOT NULL,
+	item_no bigint NOT NULL CHECK (item_no <> 0),
+	token bigint,
+	due_at timestamptz,
+	done_at timestamptz,
+	attempts smallint NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+	lost smallint NOT NULL DEFAULT 0 CHECK (lost >= 0),
+	state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'waiting', 'claimed', 'done', 'dead')),
+	item_key text COLLATE "C" NOT NULL CHECK (item_key <> '' AND pg_catalog.octet_length(item_key) <= 512),
+	payload jsonb,
+	result jsonb,
+	PRIMARY KEY (run_id, item_no),
+	UNIQUE (run_id, item_key),
+	CONSTRAINT waiting_is_due CHECK ((state = 'waiting') = (due_at IS NOT NULL)),
+	CONSTRAINT done_has_time CHECK ((state = 'done') = (done_at IS NOT NULL)),
+	CONSTRAINT claimed_has_token CHECK (state <> 'claimed' OR token IS NOT NULL)
+) WITH (fillfactor = 90);
+CREATE INDEX item_due ON job_idem.item (run_id, due_at) WHERE due_at IS NOT NULL;
+COMMENT ON TABLE job_idem.item IS 'the units of work of a run, each with its natural key; written once at load, updated only when an item is finished, failed or claimed by itself';
+COMMENT ON COLUMN job_idem.item.item_no IS 'place in the run: item i > 0 lies in slice (i - 1) / batch_size; negative numbers have no slice';
+COMMENT ON COLUMN job_idem.item.lost IS 'leases lost with this item in them';
+
+-- Also the execution log: no lease is deleted before its run is purged.
+CREATE TABLE job_idem.lease (
+	token bigint PRIMARY KEY,
+	run_id bigint NOT NULL,
+	claimed_at timestamptz NOT NULL,
+	deadline timestamptz NOT NULL,
+	hard_deadline timestamptz NOT NULL,
+	closed_at timestamptz,
+	slice_no integer CHECK (slice_no >= 0),
+	n_items integer NOT NULL CHECK (n_items >= 0),
+	n_done integer CHECK (n_done >= 0),
+	n_failed integer CHECK (n_failed >= 0),
+	backend integer NOT NULL,
+	pick_open boolean,
+	outcome text NOT NULL DEFAULT 'open' CHECK (outcome IN ('open', 'completed', 'released', 'expired')),
+	worker text,
+	picks bigint[],
+	UNIQUE (run_id, slice_no),
+	CONSTRAINT slice_or_picks CHECK ((slice_no IS NULL) = (picks IS NOT NULL)),
+	CONSTRAINT closed_has_counts CHECK ((outcome = 'open') = (closed_at IS NULL)
+		AND (outcome = 'open') = (n_done IS NULL) AND (outcome = 'open') = (n_failed IS NULL)),
+	CONSTRAINT picks_are_counted CHECK (pick_open IS NULL OR (picks IS NOT NULL AND pick_open = (outcome = 'open'))),
+	CONSTRAINT open_picks_are_listed CHECK (picks IS NULL OR outcome <> 'open' OR pick_open IS NOT NULL),
+	CONSTRAINT deadlines CHECK (deadline <= hard_deadline)
+) WITH (fillfactor = 60);
+CREATE INDEX lease_pick ON job_idem.lease (run_id) WHERE pick_open IS NOT NULL;
+COMMENT ON TABLE job_idem.lease IS 'one claim: who holds which items until when, and how it ended; the row is the fence of every later verb';
+COMMENT ON COLUMN job_idem.lease.pick_open IS 'pick leases: true while open, false when closed and not yet counted in the tally, then NULL';
+COMMENT ON COLUMN job_idem.lease.backend IS 'process id of the claiming backend, for people; behind a pooler it may serve others by now';
+
+CREATE TABLE job_idem.failure (
+	failure_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.failure_id_seq'),
+	run_id bigint NOT NULL,
+	item_key text COLLATE "C" NOT NULL,
+	token bigint NOT NULL,
+	attempt smallint NOT NULL,
+	failed_at timestamptz NOT NULL,
+	kind text NOT NULL CHECK (kind IN ('transient', 'business', 'lost', 'unknown')),
+	sqlstate text,
+	error_class text,
+	message text,
+	retry_at timestamptz
+);
+CREATE INDEX failure_item ON job_idem.failure (run_id, item_key);
+COMMENT ON TABLE job_idem.failure IS 'every failed or lost try of an item; retry_at is NULL where the item became a dead letter';
+
+CREATE TABLE job_idem.dead_letter (
+	dead_letter_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.dead_letter_id_seq'),
+	run_id bigint NOT NULL,
+	item_key text COLLATE "C" NOT NULL,
+	reason text NOT NULL,
+	kind text NOT NULL CHECK (kind IN ('transient', 'business', 'lost', 'unknown')),
+	sqlstate text,
+	error_class text,
+	attempts smallint NOT NULL,
+	payload jsonb,
+	dead_at timestamptz NOT NULL,
+	status text NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'replayed', 'discarded')),
+	resolved_at timestamptz,
+	resolved_by name,
+	note text,
+	CHECK ((status = 'open') = (resolved_at IS NULL) AND (status = 'open') = (resolved_by IS NULL))
+);
+CREATE UNIQUE INDEX dead_letter_open ON job_idem.dead_letter (run_id, item_key) WHERE status = 'open';
+CREATE INDEX dead_letter_item ON job_idem.dead_letter (run_id, item_key);
+COMMENT ON TABLE job_idem.dead_letter IS 'items that will not be retried by themselves; replay or discard resolves one for good';
+
+CREATE TABLE job_idem.event (
+	event_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.event_id_seq'),
+	at timestamptz NOT NULL,
+	by name NOT NULL,
+	job_id bigint,
+	run_id bigint,
+	item_key text COLLATE "C",
+	verb text NOT NULL,
+	detail jsonb
+);
+CREATE INDEX event_run ON job_idem.event (run_id);
+CREATE INDEX event_job ON job_idem.event (job_id);
+COMMENT ON TABLE job_idem.event IS 'append-only: every operator action and every run transition; never holds payloads or messages';
+
+CREATE FUNCTION job_idem.refuse_change() RETURNS trigger
+	LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION 'rows of job_idem.% are append-only', TG_TABLE_NAME
+		USING ERRCODE = 'insufficient_privilege', HINT = 'Nothing is to be done: add a new event instead.';
+END
+$$;
+COMMENT ON FUNCTION job_idem.refuse_change() IS 'trigger of append-only tables: refuses UPDATE, DELETE and TRUNCATE (42501)';
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON job_idem.event
+	FOR EACH STATEMENT EXECUTE FUNCTION job_idem.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON job_idem.job_version
+	FOR EACH STATEMENT EXECUTE FUNCTION job_idem.refuse_change();
+
+SELECT pg_catalog.pg_extension_config_dump(('job_idem.' || name)::pg_catalog.regclass, '')
+FROM pg_catalog.unnest(ARRAY['token_seq', 'job_id_seq', 'run_id_seq', 'late_item_seq', 'run_trigger_id_seq',
+	'failure_id_seq', 'dead_letter_id_seq', 'event_id_seq', 'epoch', 'job', 'job_version', 'access', 'job_worker', 'run',
+	'run_trigger', 'tally', 'item', 'lease', 'failure', 'dead_letter', 'event']) AS name;
