@@ -10,6 +10,7 @@ export LC_ALL=C
 LIB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 TOP=$(cd "$LIB/../.." && pwd)
 WORK='' # the work folder, once make_work has made it
+ALSO_REMOVE='' # a folder elsewhere that goes away with it
 GUARDED='' # the process group that guarded() waits for
 
 # What the caller's make or shell hands down must not steer the makes and servers in here.
@@ -55,9 +56,11 @@ installed()
 	[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
+# Can apt install PACKAGE? The rest is a command to run apt in another place.
+# Not grep -q: it would end the pipe early, and apt-cache would fail for it.
 available()
 {
-	apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'
+	"${@:2}" apt-cache policy "$1" 2>/dev/null | grep 'Candidate: [^(]' >/dev/null
 }
 
 missing_of()
@@ -209,6 +212,7 @@ clean_work()
 		end_below "$WORK"
 		rm -rf "$WORK"
 	fi
+	[ -z "$ALSO_REMOVE" ] || rm -rf "$ALSO_REMOVE"
 	exit "$status"
 }
 
@@ -334,7 +338,7 @@ build_and_install()
 	if ! make -C "$1" -j"$(nproc)" COPT="${JOB_IDEM_COPT:-}" PG_CONFIG="$PG_CONFIG" >"$log" 2>&1 ||
 		! make -C "$1" COPT="${JOB_IDEM_COPT:-}" PG_CONFIG="$PG_CONFIG" install >>"$log" 2>&1
 	then
-		grep -E -B 2 -A 12 'error|Error' "$log" || tail -n 40 "$log"
+		grep -E -A 6 ': (fatal )?error: |Error [0-9]' "$log" || tail -n 40 "$log"
 		return 1
 	fi
 	! grep -A 6 'warning:' "$log" || true
