@@ -3,7 +3,7 @@
 use strict;
 use warnings;
 
-use Cwd qw(getcwd);
+use File::Basename qw(basename);
 use File::Temp qw(tempdir);
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
@@ -101,6 +101,20 @@ SKIP:
 		'COPT=-Werror -Wno-unknown-warning-option -Wno-ignored-optimization-argument'
 		  . ' -Wno-unused-command-line-argument -Wno-ignored-attributes');
 }
+
+# the formatter leaves line breaks to the author
+my @wide;
+for my $file (glob "$top/src/*.[ch]")
+{
+	my $number = 0;
+	for my $line (split /\n/, slurp_file($file))
+	{
+		$number++;
+		1 while $line =~ s/^([^\t]*)\t/$1 . ' ' x (4 - length($1) % 4)/e;
+		push @wide, basename($file) . ":$number" if length($line) > 100;
+	}
+}
+is("@wide", '', 'no line of C is wider than 100 columns');
 
 SKIP:
 {
