@@ -4,6 +4,7 @@
 #   make test     installs what is missing, starts a throw-away cluster, runs every test
 #                 (T=name runs what matches the name, ONLY=regress|isolation|tap one kind)
 #   make soak     the same at full length;   make matrix   the same on the other server versions
+#   test/lib/dev  a cluster that stays, for single tests while working on the code
 #   make demo     runs the demonstration;    make bench    runs the benchmarks
 
 DRIVEN = test soak matrix demo bench
