@@ -97,17 +97,18 @@ CREATE TABLE job_idem.run (
 	finished_at timestamptz,
 	purged_at timestamptz,
 	UNIQUE (job_id, run_key),
-	CHECK (state NOT IN ('done', 'partial', 'skipped', 'expired') OR finished_at IS NOT NULL),
+	CHECK (state NOT IN ('done', 'partial', 'cancelled', 'skipped', 'expired') OR finished_at IS NOT NULL),
 	CHECK (state NOT IN ('loading', 'blocked', 'running') OR finished_at IS NULL),
 	CHECK (state NOT IN ('done', 'partial') OR (sealed_at IS NOT NULL AND n_done IS NOT NULL AND n_dead IS NOT NULL)),
 	CHECK (sealed_at IS NULL OR state <> 'loading')
 );
 CREATE INDEX run_claimable ON job_idem.run (job_id, ((- priority::bigint)), business_date, run_id)
 	WHERE state = 'running';
-CREATE INDEX run_unfinished ON job_idem.run (run_id) WHERE finished_at IS NULL;
+CREATE INDEX run_unfinished ON job_idem.run (run_id)
+	WHERE finished_at IS NULL OR (state = 'cancelled' AND purged_at IS NULL);
 COMMENT ON TABLE job_idem.run IS 'one job for one run key; outlives its items and is the done marker. Claims and completions never write it';
 COMMENT ON COLUMN job_idem.run.n_items IS 'items sealed into slices; items that came later are counted in n_late';
-COMMENT ON COLUMN job_idem.run.finished_at IS 'when the run ended; NULL in a cancelled run until its last lease is closed';
+COMMENT ON COLUMN job_idem.run.finished_at IS 'when the run ended; in a cancelled run leases held then may still be finished later';
 
 CREATE TABLE job_idem.run_trigger (
 	trigger_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.run_trigger_id_seq'),
@@ -247,7 +248,24 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON job_idem.event
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON job_idem.job_version
 	FOR EACH STATEMENT EXECUTE FUNCTION job_idem.refuse_change();
 
-SELECT pg_catalog.pg_extension_config_dump(('job_idem.' || name)::pg_catalog.regclass, '')
-FROM pg_catalog.unnest(ARRAY['token_seq', 'job_id_seq', 'run_id_seq', 'late_item_seq', 'run_trigger_id_seq',
-	'failure_id_seq', 'dead_letter_id_seq', 'event_id_seq', 'epoch', 'job', 'job_version', 'access', 'job_worker', 'run',
-	'run_trigger', 'tally', 'item', 'lease', 'failure', 'dead_letter', 'event']) AS name;
+SELECT pg_catalog.pg_extension_config_dump('job_idem.token_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.job_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.run_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.late_item_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.run_trigger_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.failure_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.dead_letter_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.event_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.epoch', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.job', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.job_version', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.access', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.job_worker', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.run', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.run_trigger', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.tally', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.item', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.lease', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.failure', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.dead_letter', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.event', '');

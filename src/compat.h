@@ -1,0 +1,21 @@
+/*
+ * compat.h - every difference between server versions, each with its reason.
+ */
+#ifndef JOB_IDEM_COMPAT_H
+#define JOB_IDEM_COMPAT_H
+
+#include "fmgr.h"
+
+/* 18 shows a module's name and version in pg_get_loaded_modules(). */
+#if PG_VERSION_NUM >= 180000
+#define JOB_IDEM_MODULE_MAGIC PG_MODULE_MAGIC_EXT(.name = "job_idem", .version = JOB_IDEM_VERSION)
+#else
+#define JOB_IDEM_MODULE_MAGIC PG_MODULE_MAGIC
+#endif
+
+/* 16 moved the VAR... macros out of postgres.h. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+#endif

@@ -1,0 +1,291 @@
+/*
+ * complete.c - mark_done, mark_done_many and mark_all_done: the effect and its completion in one transaction, once.
+ *
+ * Completion is a compare-and-swap on the item's row, or, for a whole slice, on the lease's. It succeeds once: a repeated
+ * transaction (lost answer to COMMIT) raises JI010, a stale one JI001, so that their business writes roll back.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "lib/qunique.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "access.h"
+#include "clock.h"
+#include "current.h"
+#include "fault.h"
+#include "job_idem.h"
+#include "lease.h"
+#include "spi.h"
+
+JOB_IDEM_STATEMENT(mark_one,
+				   "UPDATE job_idem.item SET state = 'done', token = $2, done_at = $6, result = $7"
+				   " WHERE run_id = $1 AND item_key = $3 AND " CAS("((state = 'pending'"
+																   " AND item_no BETWEEN $4 AND $5) OR (state = 'claimed' AND token = $2))") " RETURNING item_no",
+				   7, INT8OID, INT8OID, TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID);
+
+/* Locks in order of item_no, so that two calls with the same keys cannot deadlock. */
+JOB_IDEM_STATEMENT(lock_many,
+				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_key = ANY ($2)"
+				   " ORDER BY item_no FOR NO KEY UPDATE",
+				   2, INT8OID, TEXTARRAYOID);
+JOB_IDEM_STATEMENT(mark_many,
+				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6, result = k.result"
+				   " FROM (SELECT DISTINCT ON (item_key) item_key, result FROM unnest($3, $7) AS u (item_key, result)) k"
+				   " WHERE i.run_id = $1 AND i.item_key = k.item_key AND " CAS("((i.state = 'pending'"
+																			   " AND i.item_no BETWEEN $4 AND $5) OR (i.state = 'claimed' AND i.token = $2))"),
+				   7, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBARRAYOID);
+
+JOB_IDEM_STATEMENT(look_up,
+				   "SELECT 1 FROM job_idem.item WHERE run_id = $1 AND item_no > $2 AND item_no <= $3"
+				   " AND state = 'pending' ORDER BY item_no LIMIT 1",
+				   3, INT8OID, INT8OID, INT8OID);
+JOB_IDEM_STATEMENT(look_down,
+				   "SELECT 1 FROM job_idem.item WHERE run_id = $1 AND item_no < $2 AND item_no >= $3"
+				   " AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
+				   3, INT8OID, INT8OID, INT8OID);
+
+/* Of the keys left out of a whole completion: how many belong to the lease, and how many of those are unfinished. */
+JOB_IDEM_STATEMENT(excepted,
+				   "SELECT count(*), count(*) FILTER (WHERE (i.state = 'pending' AND l.slice_no IS NOT NULL)"
+				   "  OR (i.state = 'claimed' AND i.token = $1))"
+				   " FROM job_idem.lease l JOIN job_idem.item i ON i.run_id = l.run_id AND i.item_key = ANY ($2)"
+				   " WHERE l.token = $1 AND (i.item_no = ANY (l.picks)"
+				   "  OR (l.picks IS NULL AND i.item_no BETWEEN $3 AND $4))",
+				   4, INT8OID, TEXTARRAYOID, INT8OID, INT8OID);
+
+JOB_IDEM_STATEMENT(finish_picks,
+				   "UPDATE job_idem.item i SET state = 'done', done_at = $2 FROM job_idem.lease l"
+				   " WHERE l.token = $1 AND i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
+				   " AND " CAS("i.state = 'claimed' AND i.token = $1"),
+				   2, INT8OID, TIMESTAMPTZOID);
+
+/* Is anything of the slice unfinished? From the item just done upward, where the next one mostly is, then below. */
+static bool
+SliceHasMore(const JobIdemLease *lease, int64 item_no)
+{
+	JobIdemArgs up = {.n = 0};
+	JobIdemArgs down = {.n = 0};
+
+	JobIdemArg(&up, Int64GetDatum(lease->run_id));
+	JobIdemArg(&up, Int64GetDatum(item_no));
+	JobIdemArg(&up, Int64GetDatum(lease->last));
+	if (JobIdemRunLatest(&look_up, &up, 1) == 1)
+		return true;
+	JobIdemArg(&down, Int64GetDatum(lease->run_id));
+	JobIdemArg(&down, Int64GetDatum(item_no));
+	JobIdemArg(&down, Int64GetDatum(lease->first));
+	return JobIdemRunLatest(&look_down, &down, 1) == 1;
+}
+
+static void
+ItemArgs(JobIdemArgs *args, const JobIdemLease *lease, Datum keys)
+{
+	args->n = 0;
+	JobIdemArg(args, Int64GetDatum(lease->run_id));
+	JobIdemArg(args, Int64GetDatum(lease->token));
+	JobIdemArg(args, keys);
+	JobIdemArg(args, Int64GetDatum(lease->first));
+	JobIdemArg(args, Int64GetDatum(lease->last));
+	JobIdemArg(args, TimestampTzGetDatum(JobIdemNow()));
+}
+
+PG_FUNCTION_INFO_V1(job_idem_mark_done);
+Datum
+job_idem_mark_done(PG_FUNCTION_ARGS)
+{
+	int64 token = JobIdemInt64Argument(fcinfo, 0, "token");
+	const char *key = JobIdemTextArgument(fcinfo, 1, "item_key");
+	JobIdemScope scope;
+	JobIdemLease lease;
+	JobIdemArgs args;
+
+	if (!PG_ARGISNULL(2))
+		JobIdemCheckPayload(PG_GETARG_DATUM(2), "result");
+	JobIdemEnter(&scope);
+	JobIdemLeaseFence(token, LEASE_KEY_SHARE, &lease);
+	ItemArgs(&args, &lease, PG_GETARG_DATUM(1));
+	JobIdemArgNullable(&args, PG_GETARG_DATUM(2), PG_ARGISNULL(2));
+	if (lease.outcome != OUTCOME_OPEN || JobIdemRunLatest(&mark_one, &args, 0) != 1)
+		JobIdemLeaseRefuse(token, &key, 1);
+	JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+	JobIdemFaultPoint("mark_done");
+	if (!lease.is_slice || !SliceHasMore(&lease, JobIdemInt64(0, 1)))
+		(void) JobIdemLeaseCloseIfFinished(&lease);
+	JobIdemLeave(&scope);
+	PG_RETURN_INT64(1);
+}
+
+/* The distinct keys of a text array, as C strings. */
+static const char **
+DistinctKeys(ArrayType *array, int *n_distinct)
+{
+	Datum *values;
+	bool *nulls;
+	int n;
+	int i;
+	const char **keys;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, &n);
+	keys = palloc(Max(n, 1) * sizeof(char *));
+	for (i = 0; i < n; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("item keys must not be null"),
+					 errdetail("Key number %d is null.", i + 1),
+					 errhint("Pass the keys that the claim returned.")));
+		keys[i] = TextDatumGetCString(values[i]);
+	}
+	qsort(keys, n, sizeof(char *), pg_qsort_strcmp);
+	*n_distinct = n == 0 ? 0 : qunique(keys, n, sizeof(char *), pg_qsort_strcmp);
+	return keys;
+}
+
+/* The results argument: one for each key, or an empty array, whose elements unnest() reads as NULL. */
+static Datum
+Results(FunctionCallInfo fcinfo, int i, int n_keys)
+{
+	ArrayType *results;
+	Datum *values;
+	bool *nulls;
+	int n;
+
+	if (PG_ARGISNULL(i))
+		return PointerGetDatum(construct_empty_array(JSONBOID));
+	results = PG_GETARG_ARRAYTYPE_P(i);
+	deconstruct_array(results, JSONBOID, -1, false, TYPALIGN_INT, &values, &nulls, &n);
+	if (n != n_keys)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("results must be as many as item_keys"),
+				 errdetail("There are %d keys and %d results.", n_keys, n),
+				 errhint("Pass one result for each key, or none at all.")));
+	while (n-- > 0)
+		if (!nulls[n])
+			JobIdemCheckPayload(values[n], "result");
+	return PointerGetDatum(results);
+}
+
+static void
+MarkMany(const JobIdemLease *lease, Datum keys, Datum results, const char **distinct, int n_distinct)
+{
+	JobIdemArgs args;
+	JobIdemArgs locks = {.n = 0};
+
+	JobIdemArg(&locks, Int64GetDatum(lease->run_id));
+	JobIdemArg(&locks, keys);
+	(void) JobIdemRunLatest(&lock_many, &locks, 0);
+	ItemArgs(&args, lease, keys);
+	JobIdemArg(&args, results);
+	if (lease->outcome != OUTCOME_OPEN ||
+		JobIdemRunLatest(&mark_many, &args, 0) != (uint64) n_distinct)
+		JobIdemLeaseRefuse(lease->token, distinct, n_distinct);
+}
+
+PG_FUNCTION_INFO_V1(job_idem_mark_done_many);
+Datum
+job_idem_mark_done_many(PG_FUNCTION_ARGS)
+{
+	int64 token = JobIdemInt64Argument(fcinfo, 0, "token");
+	ArrayType *keys;
+	const char **distinct;
+	int n_distinct;
+	Datum results;
+	JobIdemScope scope;
+	JobIdemLease lease;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("item_keys must not be null"),
+				 errhint("Pass the keys that are done, or use job_idem.mark_all_done.")));
+	keys = PG_GETARG_ARRAYTYPE_P(1);
+	distinct = DistinctKeys(keys, &n_distinct);
+	results = Results(fcinfo, 2, ArrayGetNItems(ARR_NDIM(keys), ARR_DIMS(keys)));
+	JobIdemEnter(&scope);
+	JobIdemLeaseFence(token, LEASE_KEY_SHARE, &lease);
+	if (n_distinct > 0)
+	{
+		MarkMany(&lease, PointerGetDatum(keys), results, distinct, n_distinct);
+		JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+		JobIdemFaultPoint("mark_done");
+		(void) JobIdemLeaseCloseIfFinished(&lease);
+	}
+	JobIdemLeave(&scope);
+	PG_RETURN_INT64(n_distinct);
+}
+
+/*
+ * The numbers must be those of the claim: items + excepted is what it returned, none of the excepted is unfinished, and
+ * exactly `items` are. They catch the caller who read only part of the claim, and threads that each think that the whole
+ * is theirs.
+ */
+static void
+CheckNumbers(const JobIdemLease *lease, int64 items, Datum except_keys, int n_excepted, int64 n_left,
+			 int64 n_done)
+{
+	JobIdemArgs args = {.n = 0};
+	bool right = items == n_left && items + n_excepted == lease->n_items;
+
+	if (right && n_excepted > 0)
+	{
+		JobIdemArg(&args, Int64GetDatum(lease->token));
+		JobIdemArg(&args, except_keys);
+		JobIdemArg(&args, Int64GetDatum(lease->first));
+		JobIdemArg(&args, Int64GetDatum(lease->last));
+		(void) JobIdemRunLatest(&excepted, &args, 1);
+		right = JobIdemInt64(0, 1) == n_excepted && JobIdemInt64(0, 2) == 0;
+	}
+	if (right)
+		return;
+	if (n_done > 0)
+		JobIdemAlreadyDone(lease->token, psprintf("The claim has %d items: " INT64_FORMAT " are done under it, " INT64_FORMAT " are left; the call says " INT64_FORMAT " and excepts %d.", lease->n_items, n_done, n_left, items, n_excepted));
+	JobIdemStaleToken(lease->token, psprintf("The claim has %d items, " INT64_FORMAT " are left of it; the call says " INT64_FORMAT " and excepts %d.", lease->n_items, n_left, items, n_excepted));
+}
+
+/* Items of a slice keep their pending rows: the completed lease says that they are done. */
+static void
+CompleteWhole(const JobIdemLease *lease, int64 items, int64 n_done)
+{
+	JobIdemArgs args = {.n = 0};
+
+	if (!lease->is_slice)
+	{
+		JobIdemArg(&args, Int64GetDatum(lease->token));
+		JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
+		if (JobIdemRunLatest(&finish_picks, &args, 0) != (uint64) items)
+			JobIdemStaleToken(lease->token, "An item was taken from the claim.");
+	}
+	if (!JobIdemLeaseClose(lease, OUTCOME_COMPLETED, n_done + items, 0))
+		JobIdemStaleToken(lease->token, "The lease was closed meanwhile.");
+}
+
+PG_FUNCTION_INFO_V1(job_idem_mark_all_done);
+Datum
+job_idem_mark_all_done(PG_FUNCTION_ARGS)
+{
+	int64 token = JobIdemInt64Argument(fcinfo, 0, "token");
+	int64 items = JobIdemInt64Argument(fcinfo, 1, "items");
+	ArrayType *except_keys = PG_ARGISNULL(2) ? construct_empty_array(TEXTOID) : PG_GETARG_ARRAYTYPE_P(2);
+	int n_excepted;
+	int64 n_left;
+	int64 n_done;
+	JobIdemScope scope;
+	JobIdemLease lease;
+
+	(void) DistinctKeys(except_keys, &n_excepted);
+	JobIdemEnter(&scope);
+	JobIdemLeaseFence(token, LEASE_UPDATE, &lease);
+	JobIdemLeaseRequireOpen(&lease);
+	JobIdemLeaseCensus(&lease, &n_left, &n_done);
+	CheckNumbers(&lease, items, PointerGetDatum(except_keys), n_excepted, n_left, n_done);
+	CompleteWhole(&lease, items, n_done);
+	JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+	JobIdemFaultPoint("mark_all_done");
+	JobIdemLeave(&scope);
+	PG_RETURN_INT64(items);
+}

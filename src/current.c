@@ -1,0 +1,114 @@
+/*
+ * current.c - the transaction's current claims: which claims this transaction works under.
+ *
+ * Backend memory, but bound to the subtransaction that made a claim current: it passes to the parent on release and dies
+ * on rollback, just as the row locks do that make it true. Guards look here; PREPARE TRANSACTION is refused while a
+ * claim or hold is current, since the memory would not follow the transaction.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "nodes/pg_list.h"
+#include "utils/memutils.h"
+
+#include "current.h"
+#include "job_idem.h"
+
+typedef struct CurrentClaim
+{
+	int64 token;
+	int64 job_id;
+	JobIdemCurrentKind kind;
+	SubTransactionId owner;
+} CurrentClaim;
+
+/* in TopTransactionContext */
+static List *claims = NIL;
+
+/* A claim made current twice stays with the older subtransaction, whose locks outlive the newer one's. */
+void
+JobIdemCurrentAdd(int64 token, int64 job_id, JobIdemCurrentKind kind)
+{
+	MemoryContext old;
+	CurrentClaim *claim;
+	ListCell *cell;
+
+	foreach(cell, claims)
+	{
+		claim = lfirst(cell);
+		if (claim->token == token && claim->kind >= kind)
+			return;
+	}
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	claim = palloc(sizeof(CurrentClaim));
+	claim->token = token;
+	claim->job_id = job_id;
+	claim->kind = kind;
+	claim->owner = GetCurrentSubTransactionId();
+	claims = lappend(claims, claim);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+RefusePrepare(void)
+{
+	ListCell *cell;
+
+	foreach(cell, claims)
+		if (((CurrentClaim *) lfirst(cell))->kind == CURRENT_HOLD)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot PREPARE a transaction that has claimed or holds job_idem items"),
+					 errhint("Commit the claim first, and only mark items in the prepared transaction.")));
+}
+
+static void
+AtTransactionEnd(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			RefusePrepare();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PREPARE:
+			claims = NIL;
+			break;
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			break;
+	}
+}
+
+static void
+AtSubtransactionEnd(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	ListCell *cell;
+
+	switch (event)
+	{
+		case SUBXACT_EVENT_COMMIT_SUB:
+			foreach(cell, claims)
+				if (((CurrentClaim *) lfirst(cell))->owner == subid)
+					((CurrentClaim *) lfirst(cell))->owner = parent;
+			break;
+		case SUBXACT_EVENT_ABORT_SUB:
+			foreach(cell, claims)
+				if (((CurrentClaim *) lfirst(cell))->owner == subid)
+					claims = foreach_delete_current(claims, cell);
+			break;
+		case SUBXACT_EVENT_START_SUB:
+		case SUBXACT_EVENT_PRE_COMMIT_SUB:
+			break;
+	}
+}
+
+void
+JobIdemCurrentInit(void)
+{
+	RegisterXactCallback(AtTransactionEnd, NULL);
+	RegisterSubXactCallback(AtSubtransactionEnd, NULL);
+}

@@ -1,0 +1,299 @@
+/*
+ * definition.c - what a caller says a job should be: reading it, filling in defaults, judging it.
+ *
+ * All problems are collected and raised at once (JI005), one line of the detail each, so that a
+ * deploy need not find them one by one.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "catalog/pg_type.h"
+#include "common/int.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "utils/builtins.h"
+#include "utils/plancache.h"
+#include "utils/timestamp.h"
+
+#include "access.h"
+#include "clock.h"
+#include "definition.h"
+#include "job_idem.h"
+#include "lookup.h"
+
+static void
+Problem(JobIdemDefinition *def, const char *part, const char *what)
+{
+	if (def->problems.len > 0)
+		appendStringInfoChar(&def->problems, '\n');
+	appendStringInfo(&def->problems, "%s: %s", part, what);
+}
+
+/* Raises JI005 if there is any. */
+void
+JobIdemDefinitionRaise(const JobIdemDefinition *def)
+{
+	if (def->problems.len == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_JI_INVALID_DEFINITION),
+			 errmsg("the definition of job \"%s\" is refused", def->name ? def->name : ""),
+			 errdetail_internal("%s", def->problems.data),
+			 errhint("Correct the parts named and call job_idem.define_job again; its comment says"
+					 " what each may be. Names in item_source must be schema-qualified.")));
+}
+
+static Interval *
+SpanArgument(FunctionCallInfo fcinfo, int i)
+{
+	return PG_ARGISNULL(i) ? NULL : PG_GETARG_INTERVAL_P(i);
+}
+
+/* An omitted number becomes one that no part may have. */
+static int32
+NumberArgument(FunctionCallInfo fcinfo, int i)
+{
+	return PG_ARGISNULL(i) ? -1 : PG_GETARG_INT32(i);
+}
+
+static void
+ReadParts(FunctionCallInfo fcinfo, JobIdemDefinition *def)
+{
+	def->name = JobIdemTextArgumentOrNull(fcinfo, 0);
+	def->kind = JobIdemTextArgumentOrNull(fcinfo, 1);
+	def->tier = JobIdemTextArgumentOrNull(fcinfo, 2);
+	def->lease = SpanArgument(fcinfo, 3);
+	def->takeover_delay = SpanArgument(fcinfo, 4);
+	def->max_lease = SpanArgument(fcinfo, 5);
+	def->max_attempts = NumberArgument(fcinfo, 6);
+	def->backoff_base = SpanArgument(fcinfo, 7);
+	def->backoff_factor = PG_ARGISNULL(8) ? 0 : PG_GETARG_FLOAT8(8);
+	def->backoff_max = SpanArgument(fcinfo, 9);
+	def->batch_size = NumberArgument(fcinfo, 10);
+	def->item_source = JobIdemTextArgumentOrNull(fcinfo, 11);
+	def->close_after = SpanArgument(fcinfo, 12);
+	def->version = PG_ARGISNULL(13) ? 0 : PG_GETARG_INT32(13);
+	if (!PG_ARGISNULL(13) && def->version < 1)
+		Problem(def, "version", "must be at least 1");
+}
+
+static void
+FillDefaults(JobIdemDefinition *def)
+{
+	bool critical = def->tier != NULL && strcmp(def->tier, "critical") == 0;
+
+	if (def->lease == NULL)
+		def->lease = JobIdemMicrosInterval((critical ? 15 : 5) * USECS_PER_MINUTE);
+	if (def->takeover_delay == NULL)
+		def->takeover_delay = JobIdemMicrosInterval(critical ? USECS_PER_MINUTE : 0);
+	if (def->backoff_max == NULL && def->backoff_base != NULL)
+	{
+		int64 max;
+
+		if (pg_mul_s64_overflow(JobIdemIntervalMicros(def->backoff_base), 8, &max))
+			max = PG_INT64_MAX - 1;
+		def->backoff_max = JobIdemMicrosInterval(max);
+	}
+}
+
+/* Infinite ones, and those too long to count in microseconds, come out as the largest number. */
+static void
+CheckSpan(JobIdemDefinition *def, const char *part, const Interval *span, bool may_be_zero)
+{
+	int64 length = span == NULL ? 0 : JobIdemIntervalMicros(span);
+
+	if (span == NULL)
+		Problem(def, part, "must not be null");
+	else if (length == PG_INT64_MAX)
+		Problem(def, part, "is infinite, or too long");
+	else if (length < 0)
+		Problem(def, part, "must not be negative");
+	else if (length == 0 && !may_be_zero)
+		Problem(def, part, "must be longer than 0");
+}
+
+static void
+CheckNotShorter(JobIdemDefinition *def, const char *part, const Interval *span,
+				const char *than_part, const Interval *than)
+{
+	if (span != NULL && than != NULL && JobIdemIntervalMicros(span) < JobIdemIntervalMicros(than))
+		Problem(def, part, psprintf("must not be shorter than %s", than_part));
+}
+
+static void
+CheckSpans(JobIdemDefinition *def)
+{
+	CheckSpan(def, "lease", def->lease, false);
+	CheckSpan(def, "takeover_delay", def->takeover_delay, true);
+	CheckSpan(def, "max_lease", def->max_lease, false);
+	CheckNotShorter(def, "max_lease", def->max_lease, "lease", def->lease);
+	CheckSpan(def, "backoff_base", def->backoff_base, true);
+	CheckSpan(def, "backoff_max", def->backoff_max, true);
+	CheckNotShorter(def, "backoff_max", def->backoff_max, "backoff_base", def->backoff_base);
+	CheckSpan(def, "close_after", def->close_after, true);
+}
+
+static void
+CheckName(JobIdemDefinition *def)
+{
+	if (def->name == NULL || def->name[0] == '\0')
+		Problem(def, "name", "must not be null or empty");
+	else if (strlen(def->name) > JOB_IDEM_MAX_JOB_NAME)
+		Problem(def, "name", psprintf("has more than %d bytes", JOB_IDEM_MAX_JOB_NAME));
+}
+
+static bool
+OneOf(const char *value, const char *one, const char *other)
+{
+	return value != NULL && (strcmp(value, one) == 0 || strcmp(value, other) == 0);
+}
+
+/* Everything but what item_source says. */
+static void
+CheckParts(JobIdemDefinition *def)
+{
+	CheckName(def);
+	if (!OneOf(def->kind, "batch", "keyed"))
+		Problem(def, "kind", "must be batch or keyed");
+	if (!OneOf(def->tier, "standard", "critical"))
+		Problem(def, "tier", "must be standard or critical");
+	CheckSpans(def);
+	if (def->max_attempts < 1 || def->max_attempts > PG_INT16_MAX)
+		Problem(def, "max_attempts", psprintf("must be from 1 to %d", PG_INT16_MAX));
+	/* written so that a NaN is refused too */
+	if (!(def->backoff_factor >= 1) || isinf(def->backoff_factor))
+		Problem(def, "backoff_factor", "must be a finite number of at least 1");
+	if (def->batch_size < 1 || def->batch_size > JOB_IDEM_MAX_BATCH)
+		Problem(def, "batch_size", psprintf("must be from 1 to %d", JOB_IDEM_MAX_BATCH));
+	/* also for keyed jobs, whose items that come due are claimed in batches */
+	if (def->max_attempts == 1 && def->batch_size > 1)
+		Problem(def, "max_attempts", "1 needs batch_size 1: a lost batch is re-run item by item");
+	if (def->item_source != NULL && def->kind != NULL && strcmp(def->kind, "keyed") == 0)
+		Problem(def, "item_source", "is for batch jobs only");
+}
+
+/* Reads the arguments of define_job; whatever is wrong with them is noted in `problems`. */
+void
+JobIdemDefinitionRead(FunctionCallInfo fcinfo, JobIdemDefinition *def)
+{
+	initStringInfo(&def->problems);
+	ReadParts(fcinfo, def);
+	FillDefaults(def);
+	CheckParts(def);
+}
+
+/* What load.c takes. */
+static void
+CheckSourceColumns(JobIdemDefinition *def, TupleDesc columns)
+{
+	Oid key;
+	Oid payload;
+
+	if (columns == NULL || columns->natts < 1 || columns->natts > 2)
+	{
+		Problem(def, "item_source", "must return item_key text and, if it likes, payload jsonb");
+		return;
+	}
+	key = TupleDescAttr(columns, 0)->atttypid;
+	if (key != TEXTOID && key != VARCHAROID)
+		Problem(def, "item_source",
+				psprintf("its column 1, item_key, must be text, not %s", format_type_be(key)));
+	if (columns->natts == 1)
+		return;
+	payload = TupleDescAttr(columns, 1)->atttypid;
+	if (payload != JSONBOID)
+		Problem(def, "item_source",
+				psprintf("its column 2, payload, must be jsonb, not %s", format_type_be(payload)));
+}
+
+static void
+CheckSourcePlan(JobIdemDefinition *def, SPIPlanPtr plan)
+{
+	List *sources = SPI_plan_get_plan_sources(plan);
+	CachedPlanSource *source;
+	Query *query;
+
+	if (list_length(sources) != 1)
+	{
+		Problem(def, "item_source", "must be one query");
+		return;
+	}
+	source = linitial(sources);
+	query = list_length(source->query_list) == 1 ? linitial_node(Query, source->query_list) : NULL;
+	if (query == NULL || query->commandType != CMD_SELECT || query->hasModifyingCTE)
+		Problem(def, "item_source", "must be a SELECT, VALUES or WITH query that only reads");
+	else
+		CheckSourceColumns(def, source->resultDesc);
+}
+
+/* Is the error the text's fault, and not the server's? */
+static bool
+TextIsToBlame(int sqlstate)
+{
+	switch (ERRCODE_TO_CATEGORY(sqlstate))
+	{
+		case MAKE_SQLSTATE('0', 'A', '0', '0', '0'):
+		case MAKE_SQLSTATE('2', '2', '0', '0', '0'):
+		case MAKE_SQLSTATE('3', 'F', '0', '0', '0'):
+		case MAKE_SQLSTATE('4', '2', '0', '0', '0'):
+		case MAKE_SQLSTATE('5', '4', '0', '0', '0'):
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Turns the server's error about the text into JI005; called where it has been caught. */
+static void
+BlameSource(JobIdemDefinition *def, MemoryContext context)
+{
+	ErrorData *error;
+	char *what;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	if (!TextIsToBlame(error->sqlerrcode))
+		PG_RE_THROW();
+	FlushErrorState();
+	what = error->message;
+	if (error->internalpos > 0)
+		what = psprintf("%s, at character %d", what, error->internalpos);
+	Problem(def, "item_source", what);
+	JobIdemDefinitionRaise(def);
+}
+
+/*
+ * Prepares item_source as the role that it will run as. The error of a text that cannot be
+ * prepared is always raised again, if under another code, and so needs no subtransaction.
+ */
+void
+JobIdemDefinitionCheckSource(JobIdemDefinition *def, Oid owner)
+{
+	static Oid types[] = {DATEOID, JSONBOID};
+	MemoryContext context = CurrentMemoryContext;
+	JobIdemDisguise before;
+
+	if (!OidIsValid(owner))
+	{
+		Problem(def, "item_source", "the job's owner, as whom it would run, is not there");
+		return;
+	}
+	JobIdemBecome(owner, &before);
+	PG_TRY();
+	{
+		SPIPlanPtr plan = SPI_prepare(def->item_source, lengthof(types), types);
+
+		if (plan == NULL)
+			elog(ERROR, "could not prepare item_source: %s", SPI_result_code_string(SPI_result));
+		CheckSourcePlan(def, plan);
+		SPI_freeplan(plan);
+	}
+	PG_CATCH();
+	{
+		BlameSource(def, context);
+	}
+	PG_END_TRY();
+	JobIdemUnbecome(&before);
+}

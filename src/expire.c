@@ -1,0 +1,217 @@
+/*
+ * expire.c - takes back what overdue leases hold.
+ *
+ * A lease is taken FOR UPDATE SKIP LOCKED: one under which a transaction is completing items is in use and is met again
+ * at the next pass. It is read again after the lock, its unfinished items are moved and it is closed, all in one
+ * subtransaction, so that an error in one lease stops no other.
+ *
+ * A loss counts as an attempt only when the lease held that one item; otherwise only `lost` grows, and the item is next
+ * claimed in smaller company (claim.c). So an item that kills its worker ends up dead by itself.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "access.h"
+#include "clock.h"
+#include "dead_letter.h"
+#include "expire.h"
+#include "fault.h"
+#include "job_idem.h"
+#include "lease.h"
+#include "spi.h"
+
+/* Only leases that the tally has not counted can be open. */
+#define OVERDUE(condition) \
+	"SELECT l.token FROM job_idem.lease l WHERE l.run_id = $1 AND l.outcome = 'open'" \
+	" AND ($3 OR l.deadline <= $2) AND " condition
+JOB_IDEM_STATEMENT(find_overdue,
+				   "WITH t AS MATERIALIZED (SELECT folded, behind FROM job_idem.tally WHERE run_id = $1) " OVERDUE("l.slice_no > (SELECT folded FROM t)") " UNION ALL " OVERDUE("l.slice_no = ANY ((SELECT behind FROM t)::integer[])") " UNION ALL " OVERDUE("l.pick_open IS NOT NULL"),
+				   3, INT8OID, TIMESTAMPTZOID, BOOLOID);
+
+JOB_IDEM_STATEMENT(slice_left,
+				   "SELECT item_no, item_key, attempts, lost FROM job_idem.item"
+				   " WHERE run_id = $1 AND item_no BETWEEN $2 AND $3 AND state = 'pending' ORDER BY item_no",
+				   3, INT8OID, INT8OID, INT8OID);
+JOB_IDEM_STATEMENT(pick_left,
+				   "SELECT i.item_no, i.item_key, i.attempts, i.lost FROM job_idem.lease l JOIN job_idem.item i"
+				   " ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
+				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY i.item_no",
+				   1, INT8OID);
+
+typedef struct LostItem
+{
+	int64 item_no;
+	char *item_key;
+	int16 attempts;
+	int16 lost;
+} LostItem;
+
+static LostItem *
+ReadLost(const JobIdemLease *lease, int *n)
+{
+	JobIdemArgs args = {.n = 0};
+	LostItem *items;
+	int i;
+
+	if (lease->is_slice)
+	{
+		JobIdemArg(&args, Int64GetDatum(lease->run_id));
+		JobIdemArg(&args, Int64GetDatum(lease->first));
+		JobIdemArg(&args, Int64GetDatum(lease->last));
+	}
+	else
+		JobIdemArg(&args, Int64GetDatum(lease->token));
+	*n = (int) JobIdemRun(lease->is_slice ? &slice_left : &pick_left, &args, 0);
+	items = palloc(Max(*n, 1) * sizeof(LostItem));
+	for (i = 0; i < *n; i++)
+	{
+		items[i].item_no = JobIdemInt64(i, 1);
+		items[i].item_key = JobIdemText(i, 2, CurrentMemoryContext);
+		items[i].attempts = JobIdemInt16(i, 3);
+		items[i].lost = JobIdemInt16(i, 4);
+	}
+	return items;
+}
+
+static void
+LoseItem(const JobIdemJob *job, const JobIdemLease *lease, const LostItem *item)
+{
+	bool alone = lease->n_items == 1;
+	JobIdemFailure failure = {
+		.run_id = lease->run_id,
+		.item_no = item->item_no,
+		.item_key = item->item_key,
+		.token = lease->token,
+		.attempts = Min(item->attempts + (alone ? 1 : 0), PG_INT16_MAX),
+		.lost = Min(item->lost + 1, PG_INT16_MAX),
+		.kind = FAILURE_LOST,
+		.retry = true,
+		.message = "the lease ended before the item was finished",
+	};
+	TimestampTz retry_at;
+
+	(void) JobIdemFail(job, &failure, &retry_at);
+}
+
+/*
+ * Moves the unfinished items of an open lease that the caller holds FOR UPDATE, with its context read, and closes it.
+ * Returns how many items were moved.
+ */
+int64
+JobIdemExpireHeld(const JobIdemJob *job, JobIdemLease *lease)
+{
+	MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem expiry", ALLOCSET_SMALL_SIZES);
+	LostItem *items;
+	int64 n_left;
+	int64 n_done;
+	int n;
+	int i;
+
+	items = ReadLost(lease, &n);
+	JobIdemLeaseCensus(lease, &n_left, &n_done);
+	JobIdemFaultPoint("expire");
+	for (i = 0; i < n; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(turn);
+
+		CHECK_FOR_INTERRUPTS();
+		LoseItem(job, lease, &items[i]);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(turn);
+	}
+	MemoryContextDelete(turn);
+	(void) JobIdemLeaseClose(lease, n == 0 ? OUTCOME_COMPLETED : OUTCOME_EXPIRED, n_done, n);
+	return n;
+}
+
+/* Takes one lease if it can be had and is overdue still. */
+static bool
+ExpireOne(const JobIdemJob *job, int64 token, TimestampTz overdue, bool all)
+{
+	JobIdemLease lease;
+
+	if (!JobIdemLeaseGet(token, LEASE_TRY_UPDATE, &lease))
+		return false;
+	if (lease.outcome != OUTCOME_OPEN || (!all && lease.deadline > overdue))
+		return false;
+	JobIdemLeaseContext(&lease);
+	(void) JobIdemExpireHeld(job, &lease);
+	return true;
+}
+
+/* The same in a subtransaction; an error becomes a WARNING that names the lease. */
+static bool
+ExpireGuarded(const JobIdemJob *job, int64 token, TimestampTz overdue, bool all)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool expired = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		expired = ExpireOne(job, token, overdue, all);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			ReThrowError(error);
+		expired = false;
+		ereport(WARNING,
+				(errcode(error->sqlerrcode),
+				 errmsg("could not expire claim " INT64_FORMAT ": %s", token, error->message),
+				 errhint("The other claims go on; this one is met again at the next tick.")));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return expired;
+}
+
+/*
+ * Expires at most `limit` overdue leases of a run, or, with `all`, whatever is open there. What is in use is passed over.
+ * `more` tells whether there may be others.
+ */
+int
+JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, bool *more)
+{
+	TimestampTz overdue = JobIdemNow() - JobIdemIntervalMicros(&job->takeover_delay);
+	JobIdemArgs args = {.n = 0};
+	int64 *tokens;
+	uint64 n;
+	uint64 i;
+	int expired = 0;
+
+	JobIdemArg(&args, Int64GetDatum(run_id));
+	JobIdemArg(&args, TimestampTzGetDatum(overdue));
+	JobIdemArg(&args, BoolGetDatum(all));
+	/* some may be in use: look at more than are to be expired */
+	n = JobIdemRun(&find_overdue, &args, (uint64) limit * 4 + 16);
+	tokens = palloc(Max(n, 1) * sizeof(int64));
+	for (i = 0; i < n; i++)
+		tokens[i] = JobIdemInt64(i, 1);
+	JobIdemFaultPoint("expire_found");
+	for (i = 0; i < n && expired < limit; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ExpireGuarded(job, tokens[i], overdue, all))
+			expired++;
+	}
+	*more = expired == limit;
+	return expired;
+}

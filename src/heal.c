@@ -1,0 +1,49 @@
+/*
+ * heal.c - what an idle claim does for others, so that a fleet of workers heals itself even when nothing calls tick.
+ *
+ * Only at READ COMMITTED and in a transaction that has written nothing yet: it must not hold others up longer than the
+ * claim itself would. It expires one overdue lease, or else folds and tries to finish the job's running runs.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+
+#include "expire.h"
+#include "finish.h"
+#include "heal.h"
+#include "spi.h"
+
+/* runs looked at by one idle claim */
+#define MAX_RUNS 1000
+
+JOB_IDEM_STATEMENT(running_runs,
+				   "SELECT run_id FROM job_idem.run WHERE job_id = $1 AND state = 'running'"
+				   " ORDER BY (- priority::bigint), business_date, run_id",
+				   1, INT8OID);
+
+void
+JobIdemHeal(const JobIdemJob *job)
+{
+	JobIdemArgs args = {.n = 0};
+	int64 *runs;
+	uint64 n;
+	uint64 i;
+	bool more;
+
+	if (IsolationUsesXactSnapshot() || TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return;
+	JobIdemArg(&args, Int64GetDatum(job->job_id));
+	n = JobIdemRun(&running_runs, &args, MAX_RUNS);
+	runs = palloc(Max(n, 1) * sizeof(int64));
+	for (i = 0; i < n; i++)
+		runs[i] = JobIdemInt64(i, 1);
+	for (i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (JobIdemExpireOverdue(job, runs[i], false, 1, &more) > 0)
+			return;
+		(void) JobIdemFinish(runs[i], job->job_id);
+	}
+}

@@ -1,0 +1,8 @@
+#ifndef JOB_IDEM_HEAL_H
+#define JOB_IDEM_HEAL_H
+
+#include "lookup.h"
+
+extern void JobIdemHeal(const JobIdemJob *job);
+
+#endif

@@ -1,0 +1,452 @@
+/*
+ * job.c - definitions of jobs: define, pause, resume, drop.
+ *
+ * A definition is declarative: define_job compares the whole of it, defaults filled in, with the
+ * version in force, and writes only what differs. Every verb locks the job's row first and reads it
+ * after that. The lock is FOR NO KEY UPDATE: whoever opens a run holds the row's key share (run's
+ * foreign key), and a deploy or a pause should neither wait for him nor hold up a claim that opens
+ * a keyed run. Dropping a job, and changing its kind, take FOR UPDATE, since an uncommitted run
+ * must not escape them.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "common/int.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "access.h"
+#include "clock.h"
+#include "definition.h"
+#include "event.h"
+#include "job_idem.h"
+#include "lookup.h"
+#include "spi.h"
+
+/* The parts of a definition, as the first parameters of each statement that takes them. */
+#define N_PARTS 13
+#define PART_TYPES \
+	TEXTOID, TEXTOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID, INT4OID, INTERVALOID, \
+		FLOAT8OID, INTERVALOID, INT4OID, TEXTOID, INTERVALOID
+
+JOB_IDEM_STATEMENT(build_definition,
+				   "SELECT jsonb_build_object('kind', $2, 'tier', $3, 'lease', $4,"
+				   "  'takeover_delay', $5, 'max_lease', $6, 'max_attempts', $7,"
+				   "  'backoff_base', $8, 'backoff_factor', $9, 'backoff_max', $10,"
+				   "  'batch_size', $11, 'item_source', $12, 'close_after', $13)",
+				   N_PARTS, PART_TYPES);
+JOB_IDEM_STATEMENT(insert_job,
+				   "INSERT INTO job_idem.job (name, kind, tier, lease, takeover_delay, max_lease,"
+				   "  max_attempts, backoff_base, backoff_factor, backoff_max, batch_size,"
+				   "  item_source, close_after, version, created_at, changed_at, owner, owner_name)"
+				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15,"
+				   "  $16, $17::name)"
+				   " ON CONFLICT (name) DO NOTHING RETURNING job_id",
+				   N_PARTS + 4, PART_TYPES, INT4OID, TIMESTAMPTZOID, REGROLEOID, TEXTOID);
+JOB_IDEM_STATEMENT(update_job,
+				   "UPDATE job_idem.job SET kind = $2, tier = $3, lease = $4, takeover_delay = $5,"
+				   "  max_lease = $6, max_attempts = $7, backoff_base = $8, backoff_factor = $9,"
+				   "  backoff_max = $10, batch_size = $11, item_source = $12, close_after = $13,"
+				   "  version = $14, changed_at = $15, dropped_at = NULL"
+				   " WHERE name = $1",
+				   N_PARTS + 2, PART_TYPES, INT4OID, TIMESTAMPTZOID);
+JOB_IDEM_STATEMENT(insert_version,
+				   "INSERT INTO job_idem.job_version"
+				   "  (job_id, version, definition, valid_from, defined_by)"
+				   " VALUES ($1, $2, $3, $4, $5::name)",
+				   5, INT8OID, INT4OID, JSONBOID, TIMESTAMPTZOID, TEXTOID);
+JOB_IDEM_STATEMENT(same_definition,
+				   "SELECT FROM job_idem.job_version"
+				   " WHERE job_id = $1 AND version = $2 AND definition = $3",
+				   3, INT8OID, INT4OID, JSONBOID);
+JOB_IDEM_STATEMENT(find_job, "SELECT FROM job_idem.job WHERE name = $1", 1, TEXTOID);
+JOB_IDEM_STATEMENT(lock_job,
+				   "SELECT FROM job_idem.job WHERE job_id = $1 FOR NO KEY UPDATE",
+				   1, INT8OID);
+JOB_IDEM_STATEMENT(lock_job_and_runs,
+				   "SELECT FROM job_idem.job WHERE job_id = $1 FOR UPDATE",
+				   1, INT8OID);
+JOB_IDEM_STATEMENT(find_open_run,
+				   "SELECT run_id, run_key FROM job_idem.run"
+				   " WHERE job_id = $1 AND finished_at IS NULL ORDER BY run_id",
+				   1, INT8OID);
+JOB_IDEM_STATEMENT(pause_job,
+				   "UPDATE job_idem.job SET paused_at = $2, paused_reason = $3"
+				   " WHERE job_id = $1 AND paused_at IS NULL",
+				   3, INT8OID, TIMESTAMPTZOID, TEXTOID);
+JOB_IDEM_STATEMENT(resume_job,
+				   "UPDATE job_idem.job SET paused_at = NULL, paused_reason = NULL"
+				   " WHERE job_id = $1 AND paused_at IS NOT NULL",
+				   1, INT8OID);
+JOB_IDEM_STATEMENT(drop_job,
+				   "UPDATE job_idem.job SET dropped_at = $2"
+				   " WHERE job_id = $1 AND dropped_at IS NULL",
+				   2, INT8OID, TIMESTAMPTZOID);
+
+/* What became of a definition. */
+typedef struct Defined
+{
+	int64 job_id;
+	int32 version;
+	const char *outcome;
+} Defined;
+
+static bool
+HasSource(const JobIdemDefinition *def)
+{
+	return def->item_source != NULL && def->kind != NULL && strcmp(def->kind, "batch") == 0;
+}
+
+/*
+ * Text that runs as the job's owner may come only from one who has the owner's rights; to operate
+ * all jobs is not enough.
+ */
+static void
+CheckChangedSource(JobIdemDefinition *def, const JobIdemJob *job)
+{
+	if (!HasSource(def))
+		return;
+	if (job->item_source != NULL && strcmp(job->item_source, def->item_source) == 0)
+		return;
+	if (OidIsValid(job->owner) && !has_privs_of_role(JobIdemCaller(), job->owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to change item_source of job \"%s\"", job->name),
+				 errdetail("It runs as the job's owner, \"%s\".",
+						   GetUserNameFromId(job->owner, false)),
+				 errhint("Let a member of that role define the job.")));
+	JobIdemDefinitionCheckSource(def, job->owner);
+}
+
+static void
+AddParts(JobIdemArgs *args, const JobIdemDefinition *def)
+{
+	JobIdemArg(args, CStringGetTextDatum(def->name));
+	JobIdemArg(args, CStringGetTextDatum(def->kind));
+	JobIdemArg(args, CStringGetTextDatum(def->tier));
+	JobIdemArg(args, IntervalPGetDatum(def->lease));
+	JobIdemArg(args, IntervalPGetDatum(def->takeover_delay));
+	JobIdemArg(args, IntervalPGetDatum(def->max_lease));
+	JobIdemArg(args, Int32GetDatum(def->max_attempts));
+	JobIdemArg(args, IntervalPGetDatum(def->backoff_base));
+	JobIdemArg(args, Float8GetDatum(def->backoff_factor));
+	JobIdemArg(args, IntervalPGetDatum(def->backoff_max));
+	JobIdemArg(args, Int32GetDatum(def->batch_size));
+	JobIdemArgNullable(args, def->item_source ? CStringGetTextDatum(def->item_source) : (Datum) 0,
+					   def->item_source == NULL);
+	JobIdemArg(args, IntervalPGetDatum(def->close_after));
+}
+
+/* Holds for the rest of the scope. */
+static void
+Pin(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
+}
+
+/* The definition as jsonb, the same whatever the session's settings for its texts are. */
+static Datum
+BuildDefinition(const JobIdemDefinition *def)
+{
+	JobIdemArgs args = {.n = 0};
+	bool is_null;
+
+	Pin("intervalstyle", "postgres");
+	Pin("extra_float_digits", "1");
+	AddParts(&args, def);
+	(void) JobIdemRun(&build_definition, &args, 1);
+	return PointerGetDatum(PG_DETOAST_DATUM_COPY(JobIdemColumn(0, 1, &is_null)));
+}
+
+/* Appends the version, and the event that tells of it. */
+static void
+RecordVersion(const Defined *defined, Datum definition, TimestampTz now)
+{
+	JobIdemArgs args = {.n = 0};
+	char *detail;
+
+	JobIdemArg(&args, Int64GetDatum(defined->job_id));
+	JobIdemArg(&args, Int32GetDatum(defined->version));
+	JobIdemArg(&args, definition);
+	JobIdemArg(&args, TimestampTzGetDatum(now));
+	JobIdemArg(&args, CStringGetTextDatum(JobIdemCallerName()));
+	(void) JobIdemRun(&insert_version, &args, 0);
+	detail = psprintf("{\"version\": %d, \"outcome\": \"%s\"}", defined->version, defined->outcome);
+	JobIdemEvent("define_job", defined->job_id, 0, NULL, detail, NULL);
+}
+
+/* False if somebody else was faster. */
+static bool
+CreateJob(const JobIdemDefinition *def, Defined *defined)
+{
+	JobIdemArgs args = {.n = 0};
+	TimestampTz now = JobIdemNow();
+
+	defined->version = Max(def->version, 1);
+	defined->outcome = "new";
+	AddParts(&args, def);
+	JobIdemArg(&args, Int32GetDatum(defined->version));
+	JobIdemArg(&args, TimestampTzGetDatum(now));
+	JobIdemArg(&args, ObjectIdGetDatum(JobIdemCaller()));
+	JobIdemArg(&args, CStringGetTextDatum(JobIdemCallerName()));
+	if (JobIdemRun(&insert_job, &args, 1) == 0)
+		return false;
+	defined->job_id = JobIdemInt64(0, 1);
+	RecordVersion(defined, BuildDefinition(def), now);
+	return true;
+}
+
+static void
+LockJob(int64 job_id, JobIdemStatement *how)
+{
+	JobIdemArgs args = {.n = 0};
+
+	JobIdemArg(&args, Int64GetDatum(job_id));
+	(void) JobIdemRunLatest(how, &args, 1);
+}
+
+/* Raises JI004 if a run of the job has not ended. The job must be locked FOR UPDATE. */
+static void
+RefuseOpenRuns(const JobIdemJob *job, const char *what)
+{
+	JobIdemArgs args = {.n = 0};
+
+	JobIdemArg(&args, Int64GetDatum(job->job_id));
+	if (JobIdemRunLatest(&find_open_run, &args, 1) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_JI_RUN_NOT_OPEN),
+				 errmsg("cannot %s job \"%s\" while a run of it is open", what, job->name),
+				 errdetail("Run " INT64_FORMAT ", run key \"%s\", is not finished.",
+						   JobIdemInt64(0, 1), JobIdemText(0, 2, CurrentMemoryContext)),
+				 errhint("Let its runs end, or end them with job_idem.cancel_run.")));
+}
+
+static void
+RefuseVersion(const JobIdemDefinition *def, const JobIdemJob *job)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_JI_KEY_CONFLICT),
+			 errmsg("job \"%s\" cannot get this definition as version %d", job->name, def->version),
+			 errdetail("Version %d is %s.", job->version, job->dropped ? "dropped" : "in force"),
+			 errhint("Name the next version, or none: the one in force keeps its content.")));
+}
+
+/* The version that follows, which must be the one named, if any was. */
+static int32
+NextVersion(const JobIdemDefinition *def, const JobIdemJob *job)
+{
+	int32 next;
+
+	if (pg_add_s32_overflow(job->version, 1, &next))
+		ereport(ERROR,
+				(errcode(ERRCODE_JI_LIMIT_EXCEEDED),
+				 errmsg("job \"%s\" has no more versions", job->name),
+				 errdetail("Version %d is the largest there is.", job->version),
+				 errhint("Define a job of another name.")));
+	if (def->version != 0 && def->version != next)
+		RefuseVersion(def, job);
+	return next;
+}
+
+/*
+ * Named as the next version, the same content makes a version too: workers may tell by it which
+ * code they are.
+ */
+static bool
+IsInForce(const JobIdemDefinition *def, const JobIdemJob *job, Datum definition)
+{
+	JobIdemArgs args = {.n = 0};
+
+	if (job->dropped || (def->version != 0 && def->version != job->version))
+		return false;
+	JobIdemArg(&args, Int64GetDatum(job->job_id));
+	JobIdemArg(&args, Int32GetDatum(job->version));
+	JobIdemArg(&args, definition);
+	return JobIdemRunLatest(&same_definition, &args, 1) > 0;
+}
+
+/* The job is locked and was read after that. */
+static void
+ChangeJob(const JobIdemDefinition *def, const JobIdemJob *job, Defined *defined)
+{
+	Datum definition = BuildDefinition(def);
+	TimestampTz now = JobIdemNow();
+	JobIdemArgs args = {.n = 0};
+
+	defined->job_id = job->job_id;
+	if (IsInForce(def, job, definition))
+	{
+		defined->version = job->version;
+		defined->outcome = "unchanged";
+		return;
+	}
+	defined->version = NextVersion(def, job);
+	defined->outcome = job->dropped ? "revived" : "changed";
+	if (job->keyed != (strcmp(def->kind, "keyed") == 0))
+	{
+		LockJob(job->job_id, &lock_job_and_runs);
+		RefuseOpenRuns(job, "change the kind of");
+	}
+	AddParts(&args, def);
+	JobIdemArg(&args, Int32GetDatum(defined->version));
+	JobIdemArg(&args, TimestampTzGetDatum(now));
+	(void) JobIdemRunLatest(&update_job, &args, 0);
+	RecordVersion(defined, definition, now);
+}
+
+static bool
+JobExists(const char *name)
+{
+	JobIdemArgs args = {.n = 0};
+
+	JobIdemArg(&args, CStringGetTextDatum(name));
+	return JobIdemRunLatest(&find_job, &args, 1) > 0;
+}
+
+/* The job, locked and read after that. Who may not operate it cannot hold it up either. */
+static JobIdemJob *
+GetLockedJob(const char *name, JobIdemStatement *how)
+{
+	JobIdemJob *job = JobIdemJobByName(name);
+
+	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_OPERATE);
+	LockJob(job->job_id, how);
+	return JobIdemJobById(job->job_id);
+}
+
+/* False if another session created the job meanwhile. */
+static bool
+DefineNew(JobIdemDefinition *def, Defined *defined)
+{
+	if (HasSource(def))
+		JobIdemDefinitionCheckSource(def, JobIdemCaller());
+	JobIdemDefinitionRaise(def);
+	return CreateJob(def, defined);
+}
+
+static void
+DefineAgain(JobIdemDefinition *def, Defined *defined)
+{
+	JobIdemJob *job = GetLockedJob(def->name, &lock_job);
+
+	CheckChangedSource(def, job);
+	JobIdemDefinitionRaise(def);
+	ChangeJob(def, job, defined);
+}
+
+static Datum
+DefinedRow(FunctionCallInfo fcinfo, const Defined *defined)
+{
+	Datum values[3] = {Int64GetDatum(defined->job_id), Int32GetDatum(defined->version),
+					   CStringGetTextDatum(defined->outcome)};
+	bool nulls[3] = {false, false, false};
+	TupleDesc row;
+
+	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, nulls));
+}
+
+PG_FUNCTION_INFO_V1(job_idem_define_job);
+Datum
+job_idem_define_job(PG_FUNCTION_ARGS)
+{
+	JobIdemDefinition def;
+	Defined defined;
+	JobIdemScope scope;
+
+	JobIdemDefinitionRead(fcinfo, &def);
+	JobIdemEnter(&scope);
+	if (def.name != NULL && JobExists(def.name))
+		DefineAgain(&def, &defined);
+	else if (!DefineNew(&def, &defined))
+		DefineAgain(&def, &defined);
+	JobIdemLeave(&scope);
+	return DefinedRow(fcinfo, &defined);
+}
+
+static void
+RefuseDropped(const JobIdemJob *job)
+{
+	if (job->dropped)
+		ereport(ERROR,
+				(errcode(ERRCODE_JI_JOB_NOT_FOUND),
+				 errmsg("job \"%s\" is dropped", job->name),
+				 errhint("Define it again with job_idem.define_job.")));
+}
+
+PG_FUNCTION_INFO_V1(job_idem_pause_job);
+Datum
+job_idem_pause_job(PG_FUNCTION_ARGS)
+{
+	char *name = JobIdemTextArgument(fcinfo, 0, "job");
+	char *reason = JobIdemReasonArgument(fcinfo, 1, false);
+	JobIdemScope scope;
+	JobIdemArgs args = {.n = 0};
+	JobIdemJob *job;
+	bool paused;
+
+	JobIdemEnter(&scope);
+	job = GetLockedJob(name, &lock_job);
+	RefuseDropped(job);
+	JobIdemArg(&args, Int64GetDatum(job->job_id));
+	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
+	JobIdemArgNullable(&args, reason ? CStringGetTextDatum(reason) : (Datum) 0, reason == NULL);
+	paused = JobIdemRunLatest(&pause_job, &args, 0) > 0;
+	if (paused)
+		JobIdemEvent("pause_job", job->job_id, 0, NULL, NULL, reason);
+	JobIdemLeave(&scope);
+	PG_RETURN_BOOL(paused);
+}
+
+PG_FUNCTION_INFO_V1(job_idem_resume_job);
+Datum
+job_idem_resume_job(PG_FUNCTION_ARGS)
+{
+	char *name = JobIdemTextArgument(fcinfo, 0, "job");
+	char *reason = JobIdemReasonArgument(fcinfo, 1, false);
+	JobIdemScope scope;
+	JobIdemArgs args = {.n = 0};
+	JobIdemJob *job;
+	bool resumed;
+
+	JobIdemEnter(&scope);
+	job = GetLockedJob(name, &lock_job);
+	RefuseDropped(job);
+	JobIdemArg(&args, Int64GetDatum(job->job_id));
+	resumed = JobIdemRunLatest(&resume_job, &args, 0) > 0;
+	if (resumed)
+		JobIdemEvent("resume_job", job->job_id, 0, NULL, NULL, reason);
+	JobIdemLeave(&scope);
+	PG_RETURN_BOOL(resumed);
+}
+
+PG_FUNCTION_INFO_V1(job_idem_drop_job);
+Datum
+job_idem_drop_job(PG_FUNCTION_ARGS)
+{
+	char *name = JobIdemTextArgument(fcinfo, 0, "job");
+	char *reason = JobIdemReasonArgument(fcinfo, 1, false);
+	JobIdemScope scope;
+	JobIdemArgs args = {.n = 0};
+	JobIdemJob *job;
+	bool dropped;
+
+	JobIdemEnter(&scope);
+	job = GetLockedJob(name, &lock_job_and_runs);
+	RefuseOpenRuns(job, "drop");
+	JobIdemArg(&args, Int64GetDatum(job->job_id));
+	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
+	dropped = JobIdemRunLatest(&drop_job, &args, 0) > 0;
+	if (dropped)
+		JobIdemEvent("drop_job", job->job_id, 0, NULL, NULL, reason);
+	JobIdemLeave(&scope);
+	PG_RETURN_BOOL(dropped);
+}

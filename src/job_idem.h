@@ -1,0 +1,48 @@
+/*
+ * job_idem.h - what every file needs: error codes, limits, states.
+ */
+#ifndef JOB_IDEM_H
+#define JOB_IDEM_H
+
+#include "utils/elog.h"
+
+#define ERRCODE_JI_STALE_TOKEN MAKE_SQLSTATE('J', 'I', '0', '0', '1')
+#define ERRCODE_JI_JOB_NOT_FOUND MAKE_SQLSTATE('J', 'I', '0', '0', '2')
+#define ERRCODE_JI_RUN_NOT_FOUND MAKE_SQLSTATE('J', 'I', '0', '0', '3')
+#define ERRCODE_JI_RUN_NOT_OPEN MAKE_SQLSTATE('J', 'I', '0', '0', '4')
+#define ERRCODE_JI_INVALID_DEFINITION MAKE_SQLSTATE('J', 'I', '0', '0', '5')
+#define ERRCODE_JI_KEY_CONFLICT MAKE_SQLSTATE('J', 'I', '0', '0', '6')
+#define ERRCODE_JI_UNCLAIMED_WRITE MAKE_SQLSTATE('J', 'I', '0', '0', '7')
+#define ERRCODE_JI_ILLEGAL_TRANSITION MAKE_SQLSTATE('J', 'I', '0', '0', '8')
+#define ERRCODE_JI_LIMIT_EXCEEDED MAKE_SQLSTATE('J', 'I', '0', '0', '9')
+#define ERRCODE_JI_ALREADY_DONE MAKE_SQLSTATE('J', 'I', '0', '1', '0')
+
+/* bytes */
+#define JOB_IDEM_MAX_KEY 512
+#define JOB_IDEM_MAX_JOB_NAME 200
+#define JOB_IDEM_MAX_WORKER 200
+#define JOB_IDEM_MAX_MESSAGE 8192
+#define JOB_IDEM_MAX_REASON 1000
+/* items a claim */
+#define JOB_IDEM_MAX_BATCH 100000
+/* leases that one transaction expires; with the one around it, below the 64 subtransaction ids a backend can cache */
+#define JOB_IDEM_EXPIRE_AT_ONCE 50
+
+/* settings, defined in init.c */
+extern double job_idem_clock_offset;
+extern char *job_idem_clock_freeze;
+extern char *job_idem_fault_point;
+extern int job_idem_max_payload;
+extern bool job_idem_try_locks;
+
+/*
+ * Test builds take one foundation away to prove that the suite notices when it is gone (ablation, test/t). The
+ * condition is what a compare-and-swap compares.
+ */
+#ifdef JOB_IDEM_ABLATE_CAS
+#define CAS(condition) "true"
+#else
+#define CAS(condition) condition
+#endif
+
+#endif

@@ -1,0 +1,75 @@
+#ifndef JOB_IDEM_LEASE_H
+#define JOB_IDEM_LEASE_H
+
+#include "datatype/timestamp.h"
+
+#include "lookup.h"
+
+typedef enum JobIdemOutcome
+{
+	OUTCOME_OPEN,
+	OUTCOME_COMPLETED,
+	OUTCOME_RELEASED,
+	OUTCOME_EXPIRED
+} JobIdemOutcome;
+
+/* How a verb locks the lease row, the fence of everything that happens under it. */
+typedef enum JobIdemLeaseLock
+{
+	LEASE_READ,		  /* looks only */
+	LEASE_KEY_SHARE,  /* verbs about one item */
+	LEASE_UPDATE,	  /* verbs about the whole lease: waits for those about one item */
+	LEASE_TRY_UPDATE, /* expiry: SKIP LOCKED */
+	LEASE_TRY_NO_KEY  /* heartbeat: passes KEY SHARE, skips what closes */
+} JobIdemLeaseLock;
+
+typedef struct JobIdemLease
+{
+	int64 token;
+	int64 run_id;
+	bool is_slice;
+	int32 slice_no;
+	int32 n_items;
+	JobIdemOutcome outcome;
+	TimestampTz claimed_at;
+	TimestampTz deadline;
+	TimestampTz hard_deadline;
+	/* from the run and the job, read after the lock */
+	int64 job_id;
+	char *job;
+	Oid job_owner;
+	bool forced;
+	int32 batch_size;
+	/* items of a slice; an empty range for picks */
+	int64 first;
+	int64 last;
+} JobIdemLease;
+
+/* An item of a lease, locked and still to be finished under it. */
+typedef struct JobIdemItem
+{
+	int64 item_no;
+	int16 attempts;
+	int16 lost;
+} JobIdemItem;
+
+extern bool JobIdemLeaseGet(int64 token, JobIdemLeaseLock lock, JobIdemLease *lease);
+extern void JobIdemLeaseContext(JobIdemLease *lease);
+extern void JobIdemLeaseFence(int64 token, JobIdemLeaseLock lock, JobIdemLease *lease);
+extern void JobIdemLeaseRequireOpen(const JobIdemLease *lease);
+extern void JobIdemLeaseLockItem(const JobIdemLease *lease, const char *key, JobIdemItem *item);
+extern void JobIdemLeaseRefuse(int64 token, const char *const *keys, int n_keys);
+
+extern void JobIdemLeaseCensus(const JobIdemLease *lease, int64 *n_left, int64 *n_done);
+extern bool JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome, int64 n_done,
+							  int64 n_left);
+extern bool JobIdemLeaseCloseIfFinished(const JobIdemLease *lease);
+extern int64 JobIdemLeaseGiveBack(const JobIdemLease *lease);
+
+extern void JobIdemStaleToken(int64 token, const char *detail) pg_attribute_noreturn();
+extern void JobIdemAlreadyDone(int64 token, const char *detail) pg_attribute_noreturn();
+extern const char *JobIdemOutcomeName(JobIdemOutcome outcome);
+extern TimestampTz JobIdemLeaseEnd(TimestampTz start, const Interval *lease, TimestampTz hard);
+extern Interval *JobIdemLeaseArgument(FunctionCallInfo fcinfo, int i);
+
+#endif

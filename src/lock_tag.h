@@ -1,0 +1,24 @@
+#ifndef JOB_IDEM_LOCK_TAG_H
+#define JOB_IDEM_LOCK_TAG_H
+
+/*
+ * Our transaction-level locks live in the advisory lock space under class numbers that users' functions cannot reach.
+ * Two things may share a tag: that only costs a false "taken".
+ */
+typedef enum JobIdemLockClass
+{
+	LOCK_RUN = 16, /* new keys shared, finish exclusive */
+	LOCK_SLICE,
+	LOCK_KEY,
+	LOCK_RUN_KEY, /* opening a keyed run */
+	LOCK_EPOCH,
+	LOCK_TICK /* a run that a tick is working on */
+} JobIdemLockClass;
+
+extern bool JobIdemTryLock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
+extern void JobIdemLock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
+extern void JobIdemUnlock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
+extern uint32 JobIdemFold(int64 id);
+extern uint32 JobIdemHashKey(const char *key);
+
+#endif

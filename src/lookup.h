@@ -1,0 +1,73 @@
+#ifndef JOB_IDEM_LOOKUP_H
+#define JOB_IDEM_LOOKUP_H
+
+#include "datatype/timestamp.h"
+#include "fmgr.h"
+#include "utils/date.h"
+
+#include "access.h"
+#include "state.h"
+
+typedef struct JobIdemJob
+{
+	int64 job_id;
+	char *name;
+	bool keyed;
+	Oid owner; /* InvalidOid if the role is gone or another one has its id */
+	int32 version;
+	bool live; /* enabled, owner there, not dropped */
+	bool paused;
+	bool dropped;
+	Interval lease;
+	Interval takeover_delay;
+	Interval max_lease;
+	int16 max_attempts;
+	Interval backoff_base;
+	double backoff_factor;
+	Interval backoff_max;
+	int32 batch_size;
+	char *item_source;
+	Interval close_after;
+} JobIdemJob;
+
+typedef struct JobIdemRunRow
+{
+	int64 run_id;
+	int64 job_id;
+	char *run_key;
+	DateADT business_date;
+	JobIdemRunState state;
+	bool sealed;
+	bool forced;   /* cancelled with force */
+	bool finished; /* finished_at is set */
+	int32 batch_size;
+	int64 n_items;
+	int32 n_slices;
+	char *reason;
+} JobIdemRunRow;
+
+typedef enum JobIdemRunLock
+{
+	RUN_READ,
+	RUN_FOR_UPDATE, /* waits */
+	RUN_TRY_UPDATE	/* SKIP LOCKED */
+} JobIdemRunLock;
+
+extern JobIdemJob *JobIdemJobByName(const char *name);
+extern JobIdemJob *JobIdemJobById(int64 job_id);
+extern bool JobIdemFindRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run);
+extern void JobIdemGetRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run);
+extern void JobIdemRunGone(int64 run_id) pg_attribute_noreturn();
+extern void JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint) pg_attribute_noreturn();
+
+/* Checked arguments of SQL-callable functions. */
+extern char *JobIdemTextArgument(FunctionCallInfo fcinfo, int i, const char *name);
+extern char *JobIdemTextArgumentOrNull(FunctionCallInfo fcinfo, int i);
+extern char *JobIdemKeyArgument(FunctionCallInfo fcinfo, int i, const char *name);
+extern int64 JobIdemInt64Argument(FunctionCallInfo fcinfo, int i, const char *name);
+extern DateADT JobIdemDateArgument(FunctionCallInfo fcinfo, int i, const char *name);
+extern void JobIdemCheckKey(const char *key, int length, const char *name);
+extern void JobIdemCheckPayload(Datum payload, const char *name);
+extern char *JobIdemReasonArgument(FunctionCallInfo fcinfo, int i, bool required);
+
+#endif

@@ -1,0 +1,389 @@
+/*
+ * run.c - open_run, add_items, load_items, seal_run, cancel_run, is_done.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/date.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "access.h"
+#include "clock.h"
+#include "event.h"
+#include "fault.h"
+#include "job_idem.h"
+#include "load.h"
+#include "lookup.h"
+#include "open.h"
+#include "spi.h"
+
+JOB_IDEM_STATEMENT(same_content,
+				   "SELECT business_date = $2, params IS NOT DISTINCT FROM $3 FROM job_idem.run WHERE run_id = $1",
+				   3, INT8OID, DATEOID, JSONBOID);
+JOB_IDEM_STATEMENT(note_reason, "UPDATE job_idem.run SET reason = $2 WHERE run_id = $1", 2, INT8OID, TEXTOID);
+JOB_IDEM_STATEMENT(run_params, "SELECT params FROM job_idem.run WHERE run_id = $1", 1, INT8OID);
+JOB_IDEM_STATEMENT(cancel,
+				   "UPDATE job_idem.run SET state = 'cancelled', reason = $2, cancel_forced = $3,"
+				   " finished_at = coalesce(finished_at, $4) WHERE run_id = $1",
+				   4, INT8OID, TEXTOID, BOOLOID, TIMESTAMPTZOID);
+
+static Datum
+MakeRow(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	TupleDesc columns;
+
+	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls));
+}
+
+static void
+RefuseOtherContent(int64 run_id, const char *run_key, DateADT business_date, NullableDatum params)
+{
+	JobIdemArgs args = {.n = 0};
+	bool same_date;
+
+	JobIdemArg(&args, Int64GetDatum(run_id));
+	JobIdemArg(&args, DateADTGetDatum(business_date));
+	JobIdemArgNullable(&args, params.value, params.isnull);
+	(void) JobIdemRunLatest(&same_content, &args, 1);
+	same_date = JobIdemBool(0, 1);
+	if (same_date && JobIdemBool(0, 2))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_JI_KEY_CONFLICT),
+			 errmsg("run key \"%s\" is known with %s", run_key,
+					same_date ? "other params" : "another business date"),
+			 errdetail("It is run " INT64_FORMAT ".", run_id),
+			 errhint("Repeat the first call's values, or give a run key of its own to other work.")));
+}
+
+static void
+LoadAndSeal(const JobIdemJob *job, int64 run_id)
+{
+	JobIdemScope scope;
+	JobIdemLoad load;
+	JobIdemArgs args = {.n = 0};
+	JobIdemSource source = {.query = job->item_source, .owner = job->owner, .n_args = 2, .types = {DATEOID, JSONBOID}};
+	bool is_null;
+
+	JobIdemEnterConnected(&scope);
+	JobIdemLoadBegin(&load, job, run_id);
+	JobIdemArg(&args, Int64GetDatum(run_id));
+	(void) JobIdemRun(&run_params, &args, 1);
+	source.values[0] = DateADTGetDatum(load.run.business_date);
+	source.nulls[0] = ' ';
+	source.values[1] = JobIdemColumn(0, 1, &is_null);
+	source.nulls[1] = is_null ? 'n' : ' ';
+	JobIdemLeaveConnected(&scope);
+	if (load.run.state != RUN_LOADING)
+		return;
+	JobIdemLoadSource(&load, &source);
+	JobIdemEnterConnected(&scope);
+	JobIdemLoadEnd(&load);
+	JobIdemSeal(job, &load.run);
+	args.n = 0;
+	JobIdemArg(&args, Int64GetDatum(run_id));
+	JobIdemArgNullable(&args, (Datum) 0, true);
+	(void) JobIdemRun(&note_reason, &args, 0);
+	JobIdemLeaveConnected(&scope);
+}
+
+/* What became of the source's failure: the run stays loading and says why. */
+static void
+NoteFailure(int64 run_id, const ErrorData *error)
+{
+	JobIdemScope scope;
+	JobIdemArgs args = {.n = 0};
+
+	JobIdemEnterConnected(&scope);
+	JobIdemArg(&args, Int64GetDatum(run_id));
+	JobIdemArg(&args, CStringGetTextDatum(psprintf("item_source failed: %s (SQLSTATE %s)", error->message, unpack_sql_state(error->sqlerrcode))));
+	(void) JobIdemRun(&note_reason, &args, 0);
+	JobIdemLeaveConnected(&scope);
+	ereport(WARNING,
+			(errcode(error->sqlerrcode),
+			 errmsg("item_source failed: %s", error->message),
+			 errdetail("Run " INT64_FORMAT " stays loading.", run_id),
+			 errhint("Mend the source or the job, and call job_idem.open_run again.")));
+}
+
+/* Runs the job's item_source and seals the run, in a subtransaction. */
+static void
+LoadFromSource(const JobIdemJob *job, int64 run_id)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		LoadAndSeal(job, run_id);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			ReThrowError(error);
+		NoteFailure(run_id, error);
+	}
+	PG_END_TRY();
+}
+
+/* Finds or inserts the run and counts the trigger; true if it is new. */
+static bool
+Open(const JobIdemJob *job, const char *run_key, DateADT business_date, NullableDatum params, int32 priority,
+	 int64 *run_id)
+{
+	bool is_new = false;
+
+	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_WORK);
+	if (!JobIdemFindRunByKey(job->job_id, run_key, run_id))
+	{
+		if (!job->live)
+			ereport(ERROR,
+					(errcode(ERRCODE_JI_RUN_NOT_OPEN),
+					 errmsg("job \"%s\" is %s", job->name, job->dropped ? "dropped" : "disabled"),
+					 errhint("Define it again, or see job_idem.jobs for what is wrong with it.")));
+		is_new = JobIdemInsertRun(job, run_key, business_date, params, priority, run_id);
+		if (!is_new && !JobIdemFindRunByKey(job->job_id, run_key, run_id))
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("run \"%s\" of job \"%s\" came and went meanwhile", run_key, job->name),
+					 errhint("Repeat the transaction.")));
+	}
+	if (!is_new)
+		RefuseOtherContent(*run_id, run_key, business_date, params);
+	JobIdemCountTrigger(*run_id);
+	return is_new;
+}
+
+PG_FUNCTION_INFO_V1(job_idem_open_run);
+Datum
+job_idem_open_run(PG_FUNCTION_ARGS)
+{
+	char *name = JobIdemTextArgument(fcinfo, 0, "job");
+	DateADT business_date = JobIdemDateArgument(fcinfo, 1, "business_date");
+	char *run_key = JobIdemRunKeyArgument(fcinfo, 2, business_date);
+	NullableDatum params = {.value = PG_GETARG_DATUM(3), .isnull = PG_ARGISNULL(3)};
+	int32 priority = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
+	JobIdemScope scope;
+	JobIdemJob *job;
+	JobIdemRunRow run;
+	int64 run_id;
+	bool is_new;
+	Datum values[3];
+	bool nulls[3] = {false, false, false};
+
+	if (!params.isnull)
+		JobIdemCheckPayload(params.value, "params");
+	JobIdemEnter(&scope);
+	job = JobIdemJobByName(name);
+	is_new = Open(job, run_key, business_date, params, priority, &run_id);
+	JobIdemGetRun(run_id, RUN_READ, &run);
+	if (job->item_source != NULL && job->live && run.state == RUN_LOADING)
+	{
+		JobIdemLeaveConnected(&scope);
+		LoadFromSource(job, run_id);
+		JobIdemEnterConnected(&scope);
+		JobIdemGetRun(run_id, RUN_READ, &run);
+	}
+	JobIdemLeave(&scope);
+	values[0] = Int64GetDatum(run_id);
+	values[1] = CStringGetTextDatum(is_new ? "new" : "known");
+	values[2] = CStringGetTextDatum(JobIdemRunStateName(run.state));
+	PG_RETURN_DATUM(MakeRow(fcinfo, values, nulls));
+}
+
+/* The job of a run, for a caller who must have the right to it. */
+static JobIdemJob *
+JobOfRun(int64 run_id, JobIdemRight right)
+{
+	JobIdemRunRow run;
+	JobIdemJob *job;
+
+	JobIdemGetRun(run_id, RUN_READ, &run);
+	job = JobIdemJobById(run.job_id);
+	JobIdemRequire(job->job_id, job->owner, job->name, right);
+	return job;
+}
+
+static Datum
+LoadedRow(FunctionCallInfo fcinfo, const JobIdemLoad *load)
+{
+	Datum values[2] = {Int64GetDatum(load->n_new), Int64GetDatum(load->n_known)};
+	bool nulls[2] = {false, false};
+
+	return MakeRow(fcinfo, values, nulls);
+}
+
+static void
+RefuseDifferentLengths(int n_keys, int n_payloads)
+{
+	if (n_keys != n_payloads)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("payloads must be as many as keys"),
+				 errdetail("There are %d keys and %d payloads.", n_keys, n_payloads),
+				 errhint("Pass one payload for each key, NULL where there is none, or leave payloads out.")));
+}
+
+PG_FUNCTION_INFO_V1(job_idem_add_items);
+Datum
+job_idem_add_items(PG_FUNCTION_ARGS)
+{
+	int64 run_id = JobIdemInt64Argument(fcinfo, 0, "run_id");
+	Datum *keys;
+	bool *key_nulls;
+	int n_keys;
+	Datum *payloads = NULL;
+	bool *payload_nulls = NULL;
+	int n_payloads;
+	JobIdemScope scope;
+	JobIdemLoad load;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("keys must not be null"),
+				 errhint("Pass an array of keys.")));
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &keys, &key_nulls, &n_keys);
+	if (!PG_ARGISNULL(2))
+	{
+		deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), JSONBOID, -1, false, TYPALIGN_INT, &payloads,
+						  &payload_nulls, &n_payloads);
+		RefuseDifferentLengths(n_keys, n_payloads);
+	}
+	JobIdemEnter(&scope);
+	JobIdemLoadBegin(&load, JobOfRun(run_id, RIGHT_WORK), run_id);
+	JobIdemLoadChunk(&load, keys, key_nulls, payloads, payload_nulls, n_keys);
+	JobIdemLoadEnd(&load);
+	JobIdemFaultPoint("add_items");
+	JobIdemLeave(&scope);
+	PG_RETURN_DATUM(LoadedRow(fcinfo, &load));
+}
+
+PG_FUNCTION_INFO_V1(job_idem_load_items);
+Datum
+job_idem_load_items(PG_FUNCTION_ARGS)
+{
+	int64 run_id = JobIdemInt64Argument(fcinfo, 0, "run_id");
+	JobIdemSource source = {.query = JobIdemTextArgument(fcinfo, 1, "query")};
+	JobIdemScope scope;
+	JobIdemLoad load;
+
+	JobIdemEnter(&scope);
+	JobIdemLoadBegin(&load, JobOfRun(run_id, RIGHT_WORK), run_id);
+	JobIdemLeaveConnected(&scope);
+	JobIdemLoadSource(&load, &source);
+	JobIdemEnterConnected(&scope);
+	JobIdemLoadEnd(&load);
+	JobIdemFaultPoint("add_items");
+	JobIdemLeave(&scope);
+	PG_RETURN_DATUM(LoadedRow(fcinfo, &load));
+}
+
+PG_FUNCTION_INFO_V1(job_idem_seal_run);
+Datum
+job_idem_seal_run(PG_FUNCTION_ARGS)
+{
+	int64 run_id = JobIdemInt64Argument(fcinfo, 0, "run_id");
+	JobIdemScope scope;
+	JobIdemJob *job;
+	JobIdemRunRow run;
+	Datum values[2];
+	bool nulls[2] = {false, false};
+
+	JobIdemEnter(&scope);
+	job = JobOfRun(run_id, RIGHT_WORK);
+	JobIdemGetRun(run_id, RUN_FOR_UPDATE, &run);
+	if (!run.sealed)
+	{
+		if (run.state != RUN_LOADING && run.state != RUN_RUNNING)
+			JobIdemRunNotOpen(&run, "It can no longer be sealed.");
+		JobIdemSeal(job, &run);
+		JobIdemFaultPoint("seal_run");
+	}
+	JobIdemLeave(&scope);
+	values[0] = Int64GetDatum(run.n_items);
+	values[1] = Int32GetDatum(run.n_slices);
+	PG_RETURN_DATUM(MakeRow(fcinfo, values, nulls));
+}
+
+/* Writes the row even where nothing changes in it: a finish under way must meet the change. */
+static bool
+Cancel(JobIdemRunRow *run, char *reason, bool force)
+{
+	JobIdemArgs args = {.n = 0};
+
+	if (run->state == RUN_CANCELLED && (run->forced || !force))
+		return false;
+	if (run->state != RUN_CANCELLED && !JobIdemRunMay("cancel_run", run->state, RUN_CANCELLED))
+		JobIdemRunNotOpen(run, "A run that has ended cannot be cancelled.");
+	JobIdemArg(&args, Int64GetDatum(run->run_id));
+	JobIdemArg(&args, CStringGetTextDatum(reason));
+	JobIdemArg(&args, BoolGetDatum(force));
+	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
+	(void) JobIdemRun(&cancel, &args, 0);
+	JobIdemEvent("cancel_run", run->job_id, run->run_id, NULL, force ? "{\"force\": true}" : NULL, reason);
+	return true;
+}
+
+PG_FUNCTION_INFO_V1(job_idem_cancel_run);
+Datum
+job_idem_cancel_run(PG_FUNCTION_ARGS)
+{
+	int64 run_id = JobIdemInt64Argument(fcinfo, 0, "run_id");
+	char *reason = JobIdemReasonArgument(fcinfo, 1, true);
+	bool force = !PG_ARGISNULL(2) && PG_GETARG_BOOL(2);
+	JobIdemScope scope;
+	JobIdemRunRow run;
+	bool changed;
+
+	JobIdemEnter(&scope);
+	(void) JobOfRun(run_id, RIGHT_OPERATE);
+	JobIdemGetRun(run_id, RUN_FOR_UPDATE, &run);
+	changed = Cancel(&run, reason, force);
+	JobIdemLeave(&scope);
+	PG_RETURN_BOOL(changed);
+}
+
+PG_FUNCTION_INFO_V1(job_idem_is_done);
+Datum
+job_idem_is_done(PG_FUNCTION_ARGS)
+{
+	char *name = JobIdemTextArgument(fcinfo, 0, "job");
+	DateADT business_date = JobIdemDateArgument(fcinfo, 1, "business_date");
+	char *run_key = JobIdemRunKeyArgument(fcinfo, 2, business_date);
+	JobIdemScope scope;
+	JobIdemJob *job;
+	JobIdemRunRow run;
+	int64 run_id;
+	bool done;
+
+	JobIdemEnter(&scope);
+	job = JobIdemJobByName(name);
+	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_VIEW);
+	done = JobIdemFindRunByKey(job->job_id, run_key, &run_id) &&
+		JobIdemFindRun(run_id, RUN_READ, &run) && run.state == RUN_DONE;
+	JobIdemLeave(&scope);
+	PG_RETURN_BOOL(done);
+}

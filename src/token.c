@@ -1,0 +1,155 @@
+/*
+ * token.c - draws tokens that only grow, also across crash, failover, dump and restore.
+ *
+ * A token is (epoch << 44) | number. The number comes from a sequence; the epoch is that of the newest row of
+ * job_idem.epoch, which belongs to one cluster and timeline. The first claim that finds the row to be another's adds one
+ * under a try-lock; whoever does not get the lock uses the same number without adding it, since what it would add is
+ * determined. Tokens are drawn after the locks of a claim, so that a later holder's is larger.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "access.h"
+#include "clock.h"
+#include "event.h"
+#include "job_idem.h"
+#include "lock_tag.h"
+#include "spi.h"
+#include "token.h"
+
+#define NUMBER_BITS 44
+#define MAX_NUMBER ((INT64CONST(1) << NUMBER_BITS) - 1)
+#define MAX_EPOCH ((1 << (63 - NUMBER_BITS)) - 1)
+/* more than the tokens that a crash under asynchronous commit can forget */
+#define RESTART_STEP (1 << 20)
+
+JOB_IDEM_STATEMENT(newest_epoch,
+				   "SELECT epoch, system_identifier, timeline, server_start FROM job_idem.epoch"
+				   " ORDER BY epoch DESC LIMIT 1",
+				   0, InvalidOid);
+JOB_IDEM_STATEMENT(put_epoch,
+				   "INSERT INTO job_idem.epoch AS e (epoch, system_identifier, timeline, server_start, since)"
+				   " VALUES ($1, $2, $3, $4, $5) ON CONFLICT (epoch) DO UPDATE SET server_start = excluded.server_start"
+				   " WHERE e.system_identifier = excluded.system_identifier AND e.timeline = excluded.timeline",
+				   5, INT4OID, INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID);
+
+typedef struct Epoch
+{
+	int32 number;
+	bool ours;	/* of this cluster and timeline */
+	bool noted; /* its row knows this start of the server */
+} Epoch;
+
+int64
+JobIdemNextValue(const char *sequence)
+{
+	Oid schema = get_namespace_oid("job_idem", false);
+	Oid relation = get_relname_relid(sequence, schema);
+
+	return DatumGetInt64(DirectFunctionCall1(nextval_oid, ObjectIdGetDatum(relation)));
+}
+
+/*
+ * Steps past every number that was drawn before this start of the server. Callers queue for a moment, so that the
+ * sequence is only ever set forward; one step a backend is enough.
+ */
+static void
+StepSequence(void)
+{
+	static bool stepped = false;
+	Oid relation;
+	int64 number;
+
+	if (stepped)
+		return;
+	relation = get_relname_relid("token_seq", get_namespace_oid("job_idem", false));
+	JobIdemLock(LOCK_EPOCH, 0, 1, true);
+	number = JobIdemNextValue("token_seq");
+	(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(relation),
+							   Int64GetDatum(Min(number + RESTART_STEP, MAX_NUMBER)));
+	JobIdemUnlock(LOCK_EPOCH, 0, 1, true);
+	stepped = true;
+}
+
+static void
+NoteEpoch(int32 number)
+{
+	JobIdemArgs args = {.n = 0};
+
+	JobIdemArg(&args, Int32GetDatum(number));
+	JobIdemArg(&args, Int64GetDatum((int64) GetSystemIdentifier()));
+	JobIdemArg(&args, Int32GetDatum((int32) GetWALInsertionTimeLine()));
+	JobIdemArg(&args, TimestampTzGetDatum(PgStartTime));
+	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
+	(void) JobIdemRunLatest(&put_epoch, &args, 0);
+}
+
+static Epoch
+ReadEpoch(void)
+{
+	JobIdemArgs none = {.n = 0};
+	int32 timeline = (int32) GetWALInsertionTimeLine();
+	Epoch epoch = {.number = Max(1, timeline)};
+	bool is_null;
+
+	if (JobIdemRunLatest(&newest_epoch, &none, 1) == 0)
+		return epoch;
+	epoch.ours = JobIdemInt64(0, 2) == (int64) GetSystemIdentifier() && JobIdemInt32(0, 3) == timeline;
+	epoch.noted = epoch.ours && DatumGetTimestampTz(JobIdemColumn(0, 4, &is_null)) == PgStartTime;
+	epoch.number = epoch.ours ? JobIdemInt32(0, 1) : Max(JobIdemInt32(0, 1) + 1, timeline);
+	return epoch;
+}
+
+static void
+CheckEpoch(int32 number)
+{
+	if (number > MAX_EPOCH)
+		ereport(ERROR,
+				(errcode(ERRCODE_JI_LIMIT_EXCEEDED),
+				 errmsg("token epochs are used up"),
+				 errdetail("Epoch %d is larger than %d.", number, MAX_EPOCH),
+				 errhint("Dump the data into a new database after dropping old runs and job_idem.epoch.")));
+}
+
+int64
+JobIdemDrawToken(void)
+{
+	Epoch epoch = ReadEpoch();
+
+	CheckEpoch(epoch.number);
+	if (unlikely(!epoch.noted))
+	{
+		StepSequence();
+		if (JobIdemTryLock(LOCK_EPOCH, 0, 0, true))
+			NoteEpoch(epoch.number);
+	}
+	return ((int64) epoch.number << NUMBER_BITS) | JobIdemNextValue("token_seq");
+}
+
+PG_FUNCTION_INFO_V1(job_idem_advance_epoch);
+Datum
+job_idem_advance_epoch(PG_FUNCTION_ARGS)
+{
+	char *reason = PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0));
+	JobIdemScope scope;
+	Epoch epoch;
+
+	JobIdemEnter(&scope);
+	JobIdemRequireOwner("advance the token epoch");
+	JobIdemLock(LOCK_EPOCH, 0, 0, true);
+	epoch = ReadEpoch();
+	epoch.number += epoch.ours ? 1 : 0;
+	CheckEpoch(epoch.number);
+	NoteEpoch(epoch.number);
+	JobIdemEvent("advance_epoch", 0, 0, NULL, psprintf("{\"epoch\": %d}", epoch.number), reason);
+	JobIdemLeave(&scope);
+	PG_RETURN_INT32(epoch.number);
+}
