@@ -20,10 +20,19 @@
 #include "lease.h"
 #include "spi.h"
 
+/*
+ * Marks one item under a lease that is locked, and looks whether anything of its slice is left: from the item upward,
+ * where the next one mostly is, then below. The run is read with it: a forced cancel voids the claim.
+ */
+#define NEXT_PENDING(condition, direction) \
+	"(SELECT 1 FROM job_idem.item o WHERE o.run_id = $1 AND " condition " AND o.state = 'pending'" \
+	" ORDER BY o.item_no " direction " LIMIT 1) IS NOT NULL"
 JOB_IDEM_STATEMENT(mark_one,
-				   "UPDATE job_idem.item SET state = 'done', token = $2, done_at = $6, result = $7"
-				   " WHERE run_id = $1 AND item_key = $3 AND " CAS("((state = 'pending'"
-																   " AND item_no BETWEEN $4 AND $5) OR (state = 'claimed' AND token = $2))") " RETURNING item_no",
+				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6, result = $7"
+				   " FROM job_idem.lease l, job_idem.run r"
+				   " WHERE l.token = $2 AND l.outcome = 'open' AND r.run_id = $1 AND NOT r.cancel_forced"
+				   " AND i.run_id = $1 AND i.item_key = $3 AND " CAS("((i.state = 'pending' AND i.item_no BETWEEN $4 AND $5)"
+																	 " OR (i.state = 'claimed' AND i.token = $2))") " RETURNING " NEXT_PENDING("o.item_no > i.item_no AND o.item_no <= $5", "ASC") " OR " NEXT_PENDING("o.item_no < i.item_no AND o.item_no >= $4", "DESC"),
 				   7, INT8OID, INT8OID, TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID);
 
 /* Locks in order of item_no, so that two calls with the same keys cannot deadlock. */
@@ -37,15 +46,6 @@ JOB_IDEM_STATEMENT(mark_many,
 				   " WHERE i.run_id = $1 AND i.item_key = k.item_key AND " CAS("((i.state = 'pending'"
 																			   " AND i.item_no BETWEEN $4 AND $5) OR (i.state = 'claimed' AND i.token = $2))"),
 				   7, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBARRAYOID);
-
-JOB_IDEM_STATEMENT(look_up,
-				   "SELECT 1 FROM job_idem.item WHERE run_id = $1 AND item_no > $2 AND item_no <= $3"
-				   " AND state = 'pending' ORDER BY item_no LIMIT 1",
-				   3, INT8OID, INT8OID, INT8OID);
-JOB_IDEM_STATEMENT(look_down,
-				   "SELECT 1 FROM job_idem.item WHERE run_id = $1 AND item_no < $2 AND item_no >= $3"
-				   " AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
-				   3, INT8OID, INT8OID, INT8OID);
 
 /* Of the keys left out of a whole completion: how many belong to the lease, and how many of those are unfinished. */
 JOB_IDEM_STATEMENT(excepted,
@@ -62,34 +62,55 @@ JOB_IDEM_STATEMENT(finish_picks,
 				   " AND " CAS("i.state = 'claimed' AND i.token = $1"),
 				   2, INT8OID, TIMESTAMPTZOID);
 
-/* Is anything of the slice unfinished? From the item just done upward, where the next one mostly is, then below. */
-static bool
-SliceHasMore(const JobIdemLease *lease, int64 item_no)
+static void
+ItemArgs(JobIdemArgs *args, const JobIdemFenced *fenced, Datum keys)
 {
-	JobIdemArgs up = {.n = 0};
-	JobIdemArgs down = {.n = 0};
+	args->n = 0;
+	JobIdemArg(args, Int64GetDatum(fenced->run_id));
+	JobIdemArg(args, Int64GetDatum(fenced->token));
+	JobIdemArg(args, keys);
+	JobIdemArg(args, Int64GetDatum(fenced->first));
+	JobIdemArg(args, Int64GetDatum(fenced->last));
+	JobIdemArg(args, TimestampTzGetDatum(JobIdemNow()));
+}
 
-	JobIdemArg(&up, Int64GetDatum(lease->run_id));
-	JobIdemArg(&up, Int64GetDatum(item_no));
-	JobIdemArg(&up, Int64GetDatum(lease->last));
-	if (JobIdemRunLatest(&look_up, &up, 1) == 1)
-		return true;
-	JobIdemArg(&down, Int64GetDatum(lease->run_id));
-	JobIdemArg(&down, Int64GetDatum(item_no));
-	JobIdemArg(&down, Int64GetDatum(lease->first));
-	return JobIdemRunLatest(&look_down, &down, 1) == 1;
+/* Locks the lease and checks everything that a mark needs; remembers it for the transaction's next mark. */
+static const JobIdemFenced *
+Fence(int64 token, JobIdemLease *lease)
+{
+	JobIdemFenced fenced = {.token = token, .caller = JobIdemCaller()};
+
+	JobIdemLeaseFence(token, LEASE_KEY_SHARE, lease);
+	fenced.run_id = lease->run_id;
+	fenced.is_slice = lease->is_slice;
+	fenced.first = lease->first;
+	fenced.last = lease->last;
+	JobIdemCurrentFence(&fenced);
+	return JobIdemCurrentFenced(token, fenced.caller);
+}
+
+/* True if the item was this lease's to finish; *more tells whether others are left as far as this statement sees. */
+static bool
+MarkOne(const JobIdemFenced *fenced, Datum key, NullableDatum result, bool *more)
+{
+	JobIdemArgs args;
+
+	ItemArgs(&args, fenced, key);
+	JobIdemArgNullable(&args, result.value, result.isnull);
+	if (JobIdemRunLatest(&mark_one, &args, 0) != 1)
+		return false;
+	*more = fenced->is_slice && JobIdemBool(0, 1);
+	return true;
 }
 
 static void
-ItemArgs(JobIdemArgs *args, const JobIdemLease *lease, Datum keys)
+CloseIfFinished(int64 token)
 {
-	args->n = 0;
-	JobIdemArg(args, Int64GetDatum(lease->run_id));
-	JobIdemArg(args, Int64GetDatum(lease->token));
-	JobIdemArg(args, keys);
-	JobIdemArg(args, Int64GetDatum(lease->first));
-	JobIdemArg(args, Int64GetDatum(lease->last));
-	JobIdemArg(args, TimestampTzGetDatum(JobIdemNow()));
+	JobIdemLease lease;
+
+	(void) JobIdemLeaseGet(token, LEASE_READ, &lease);
+	JobIdemLeaseContext(&lease);
+	(void) JobIdemLeaseCloseIfFinished(&lease);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_mark_done);
@@ -98,22 +119,25 @@ job_idem_mark_done(PG_FUNCTION_ARGS)
 {
 	int64 token = JobIdemInt64Argument(fcinfo, 0, "token");
 	const char *key = JobIdemTextArgument(fcinfo, 1, "item_key");
+	NullableDatum result = {.value = PG_GETARG_DATUM(2), .isnull = PG_ARGISNULL(2)};
 	JobIdemScope scope;
 	JobIdemLease lease;
-	JobIdemArgs args;
+	const JobIdemFenced *fenced;
+	bool more;
 
-	if (!PG_ARGISNULL(2))
-		JobIdemCheckPayload(PG_GETARG_DATUM(2), "result");
+	if (!result.isnull)
+		JobIdemCheckPayload(result.value, "result");
 	JobIdemEnter(&scope);
-	JobIdemLeaseFence(token, LEASE_KEY_SHARE, &lease);
-	ItemArgs(&args, &lease, PG_GETARG_DATUM(1));
-	JobIdemArgNullable(&args, PG_GETARG_DATUM(2), PG_ARGISNULL(2));
-	if (lease.outcome != OUTCOME_OPEN || JobIdemRunLatest(&mark_one, &args, 0) != 1)
-		JobIdemLeaseRefuse(token, &key, 1);
-	JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+	fenced = JobIdemCurrentFenced(token, JobIdemCaller());
+	if (fenced == NULL || !MarkOne(fenced, PG_GETARG_DATUM(1), result, &more))
+	{
+		fenced = Fence(token, &lease);
+		if (!MarkOne(fenced, PG_GETARG_DATUM(1), result, &more))
+			JobIdemLeaseRefuse(token, &key, 1);
+	}
 	JobIdemFaultPoint("mark_done");
-	if (!lease.is_slice || !SliceHasMore(&lease, JobIdemInt64(0, 1)))
-		(void) JobIdemLeaseCloseIfFinished(&lease);
+	if (!more)
+		CloseIfFinished(token);
 	JobIdemLeave(&scope);
 	PG_RETURN_INT64(1);
 }
@@ -171,7 +195,8 @@ Results(FunctionCallInfo fcinfo, int i, int n_keys)
 }
 
 static void
-MarkMany(const JobIdemLease *lease, Datum keys, Datum results, const char **distinct, int n_distinct)
+MarkMany(const JobIdemLease *lease, const JobIdemFenced *fenced, Datum keys, Datum results,
+		 const char **distinct, int n_distinct)
 {
 	JobIdemArgs args;
 	JobIdemArgs locks = {.n = 0};
@@ -179,7 +204,7 @@ MarkMany(const JobIdemLease *lease, Datum keys, Datum results, const char **dist
 	JobIdemArg(&locks, Int64GetDatum(lease->run_id));
 	JobIdemArg(&locks, keys);
 	(void) JobIdemRunLatest(&lock_many, &locks, 0);
-	ItemArgs(&args, lease, keys);
+	ItemArgs(&args, fenced, keys);
 	JobIdemArg(&args, results);
 	if (lease->outcome != OUTCOME_OPEN ||
 		JobIdemRunLatest(&mark_many, &args, 0) != (uint64) n_distinct)
@@ -197,6 +222,7 @@ job_idem_mark_done_many(PG_FUNCTION_ARGS)
 	Datum results;
 	JobIdemScope scope;
 	JobIdemLease lease;
+	const JobIdemFenced *fenced;
 
 	if (PG_ARGISNULL(1))
 		ereport(ERROR,
@@ -207,11 +233,10 @@ job_idem_mark_done_many(PG_FUNCTION_ARGS)
 	distinct = DistinctKeys(keys, &n_distinct);
 	results = Results(fcinfo, 2, ArrayGetNItems(ARR_NDIM(keys), ARR_DIMS(keys)));
 	JobIdemEnter(&scope);
-	JobIdemLeaseFence(token, LEASE_KEY_SHARE, &lease);
+	fenced = Fence(token, &lease);
 	if (n_distinct > 0)
 	{
-		MarkMany(&lease, PointerGetDatum(keys), results, distinct, n_distinct);
-		JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+		MarkMany(&lease, fenced, PointerGetDatum(keys), results, distinct, n_distinct);
 		JobIdemFaultPoint("mark_done");
 		(void) JobIdemLeaseCloseIfFinished(&lease);
 	}
@@ -284,7 +309,7 @@ job_idem_mark_all_done(PG_FUNCTION_ARGS)
 	JobIdemLeaseCensus(&lease, &n_left, &n_done);
 	CheckNumbers(&lease, items, PointerGetDatum(except_keys), n_excepted, n_left, n_done);
 	CompleteWhole(&lease, items, n_done);
-	JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+	JobIdemCurrentAdd(token, CURRENT_MARK);
 	JobIdemFaultPoint("mark_all_done");
 	JobIdemLeave(&scope);
 	PG_RETURN_INT64(items);

@@ -17,36 +17,73 @@
 typedef struct CurrentClaim
 {
 	int64 token;
-	int64 job_id;
 	JobIdemCurrentKind kind;
 	SubTransactionId owner;
+	JobIdemFenced fenced; /* token is 0 where nothing is known */
 } CurrentClaim;
 
-/* in TopTransactionContext */
+/* in TopTransactionContext, the newest last */
 static List *claims = NIL;
+
+static CurrentClaim *
+Find(int64 token, JobIdemCurrentKind kind)
+{
+	int i;
+
+	for (i = list_length(claims) - 1; i >= 0; i--)
+	{
+		CurrentClaim *claim = list_nth(claims, i);
+
+		if (claim->token == token && claim->kind >= kind)
+			return claim;
+	}
+	return NULL;
+}
 
 /* A claim made current twice stays with the older subtransaction, whose locks outlive the newer one's. */
 void
-JobIdemCurrentAdd(int64 token, int64 job_id, JobIdemCurrentKind kind)
+JobIdemCurrentAdd(int64 token, JobIdemCurrentKind kind)
 {
 	MemoryContext old;
 	CurrentClaim *claim;
-	ListCell *cell;
 
-	foreach(cell, claims)
-	{
-		claim = lfirst(cell);
-		if (claim->token == token && claim->kind >= kind)
-			return;
-	}
+	if (Find(token, kind) != NULL)
+		return;
 	old = MemoryContextSwitchTo(TopTransactionContext);
-	claim = palloc(sizeof(CurrentClaim));
+	claim = palloc0(sizeof(CurrentClaim));
 	claim->token = token;
-	claim->job_id = job_id;
 	claim->kind = kind;
 	claim->owner = GetCurrentSubTransactionId();
 	claims = lappend(claims, claim);
 	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Notes that the lease is locked by this transaction, so that its next mark need not do it again: no more than that can
+ * be known of it without a look at the rows.
+ */
+void
+JobIdemCurrentFence(const JobIdemFenced *fenced)
+{
+	CurrentClaim *claim = Find(fenced->token, CURRENT_MARK);
+
+	if (claim == NULL)
+	{
+		JobIdemCurrentAdd(fenced->token, CURRENT_MARK);
+		claim = Find(fenced->token, CURRENT_MARK);
+	}
+	claim->fenced = *fenced;
+}
+
+/* NULL: lock the lease, and check the caller's right, first. */
+const JobIdemFenced *
+JobIdemCurrentFenced(int64 token, Oid caller)
+{
+	CurrentClaim *claim = Find(token, CURRENT_MARK);
+
+	if (claim == NULL || claim->fenced.token != token || claim->fenced.caller != caller)
+		return NULL;
+	return &claim->fenced;
 }
 
 static void

@@ -3,11 +3,24 @@
 
 typedef enum JobIdemCurrentKind
 {
-	CURRENT_MARK, /* mark_done: may be prepared */
+	CURRENT_MARK, /* a mark: may be prepared */
 	CURRENT_HOLD  /* claim or hold: may not */
 } JobIdemCurrentKind;
 
+/* A lease that this transaction has locked and whose rights it has checked. */
+typedef struct JobIdemFenced
+{
+	int64 token;
+	Oid caller;
+	int64 run_id;
+	bool is_slice;
+	int64 first; /* items of a slice */
+	int64 last;
+} JobIdemFenced;
+
 extern void JobIdemCurrentInit(void);
-extern void JobIdemCurrentAdd(int64 token, int64 job_id, JobIdemCurrentKind kind);
+extern void JobIdemCurrentAdd(int64 token, JobIdemCurrentKind kind);
+extern void JobIdemCurrentFence(const JobIdemFenced *fenced);
+extern const JobIdemFenced *JobIdemCurrentFenced(int64 token, Oid caller);
 
 #endif

@@ -90,7 +90,7 @@ job_idem_mark_failed(PG_FUNCTION_ARGS)
 	failure.attempts = Min(item.attempts + 1, PG_INT16_MAX);
 	failure.lost = item.lost;
 	retry = JobIdemFail(JobIdemJobById(lease.job_id), &failure, &retry_at);
-	JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+	JobIdemCurrentAdd(token, CURRENT_MARK);
 	JobIdemFaultPoint("mark_failed");
 	(void) JobIdemLeaseCloseIfFinished(&lease);
 	JobIdemLeave(&scope);

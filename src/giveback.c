@@ -55,7 +55,7 @@ job_idem_postpone(PG_FUNCTION_ARGS)
 	JobIdemArg(&args, Int64GetDatum(item.item_no));
 	JobIdemArg(&args, TimestampTzGetDatum(due_at));
 	(void) JobIdemRunLatest(&postpone_item, &args, 0);
-	JobIdemCurrentAdd(token, lease.job_id, CURRENT_MARK);
+	JobIdemCurrentAdd(token, CURRENT_MARK);
 	(void) JobIdemLeaseCloseIfFinished(&lease);
 	JobIdemLeave(&scope);
 	PG_RETURN_TIMESTAMPTZ(due_at);

@@ -38,7 +38,7 @@ job_idem_hold(PG_FUNCTION_ARGS)
 	JobIdemLeaseRequireOpen(&lease);
 	if (JobIdemNow() > lease.hard_deadline)
 		JobIdemStaleToken(token, psprintf("It is past claimed_at + max_lease, %s.", timestamptz_to_str(lease.hard_deadline)));
-	JobIdemCurrentAdd(token, lease.job_id, CURRENT_HOLD);
+	JobIdemCurrentAdd(token, CURRENT_HOLD);
 	JobIdemLeave(&scope);
 	PG_RETURN_VOID();
 }

@@ -81,12 +81,16 @@ JobIdemRunLatest(JobIdemStatement *statement, const JobIdemArgs *args, uint64 li
 	return Check(statement, code);
 }
 
-/* Sends the rows of a statement to a receiver, without a copy in between; returns how many there were. */
+/*
+ * Sends the rows of a SELECT to a receiver, without a copy in between, and returns how many there were. It too looks at
+ * the latest committed rows: read_only makes SPI use the snapshot that is active, and that is a new one.
+ */
 uint64
 JobIdemRunInto(JobIdemStatement *statement, const JobIdemArgs *args, DestReceiver *dest)
 {
 	SPIExecuteOptions options = {0};
 	ParamListInfo params;
+	uint64 processed;
 	int i;
 
 	Prepare(statement);
@@ -101,7 +105,12 @@ JobIdemRunInto(JobIdemStatement *statement, const JobIdemArgs *args, DestReceive
 	}
 	options.params = params;
 	options.dest = dest;
-	return Check(statement, SPI_execute_plan_extended(statement->plan, &options));
+	options.read_only = true;
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	processed = Check(statement, SPI_execute_plan_extended(statement->plan, &options));
+	PopActiveSnapshot();
+	return processed;
 }
 
 Datum

@@ -69,7 +69,7 @@ Insert(JobIdemClaim *claim, JobIdemStatement *statement, Datum what, int32 n_ite
 	JobIdemArg(&args, TimestampTzGetDatum(hard));
 	if (JobIdemRunLatest(statement, &args, 0) == 0)
 		return false;
-	JobIdemCurrentAdd(claim->token, claim->job->job_id, CURRENT_HOLD);
+	JobIdemCurrentAdd(claim->token, CURRENT_HOLD);
 	return true;
 }
 

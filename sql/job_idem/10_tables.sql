@@ -129,24 +129,35 @@ CREATE TABLE job_idem.tally (
 );
 COMMENT ON TABLE job_idem.tally IS 'what closed leases add up to: every slice lease up to slice `folded` is closed and counted, except those in `behind`; so is every pick lease whose pick_open is NULL';
 
+-- CHECK constraints of the hot tables: the server reads a CHECK's text anew for each statement, so they are short.
+CREATE FUNCTION job_idem.item_is_sound(state text, token bigint, due_at timestamptz, done_at timestamptz)
+	RETURNS boolean
+	LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'job_idem_item_is_sound';
+COMMENT ON FUNCTION job_idem.item_is_sound(text, bigint, timestamptz, timestamptz) IS
+$$CHECK of item: the state is pending, waiting, claimed, done or dead; waiting <=> due_at is set; done <=> done_at is set; claimed and done have a token, pending has none$$;
+
+CREATE FUNCTION job_idem.lease_is_sound(outcome text, closed_at timestamptz, n_done integer, n_failed integer,
+	slice_no integer, picks bigint[], pick_open boolean) RETURNS boolean
+	LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'job_idem_lease_is_sound';
+COMMENT ON FUNCTION job_idem.lease_is_sound(text, timestamptz, integer, integer, integer, bigint[], boolean) IS
+$$CHECK of lease: the outcome is open, completed, released or expired; open <=> closed_at, n_done and n_failed are not set; it has a slice_no or picks; pick_open is true in open pick leases, false or NULL in closed ones, NULL in slice leases$$;
+
 -- The manifest. No index or predicate mentions state, token or done_at, so completing an item can be a HOT update.
 CREATE TABLE job_idem.item (
 	run_id bigint NOT NULL,
-	item_no bigint NOT NULL CHECK (item_no <> 0),
+	item_no bigint NOT NULL,
 	token bigint,
 	due_at timestamptz,
 	done_at timestamptz,
-	attempts smallint NOT NULL DEFAULT 0 CHECK (attempts >= 0),
-	lost smallint NOT NULL DEFAULT 0 CHECK (lost >= 0),
-	state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'waiting', 'claimed', 'done', 'dead')),
-	item_key text COLLATE "C" NOT NULL CHECK (item_key <> '' AND pg_catalog.octet_length(item_key) <= 512),
+	attempts smallint NOT NULL DEFAULT 0,
+	lost smallint NOT NULL DEFAULT 0,
+	state text NOT NULL DEFAULT 'pending',
+	item_key text COLLATE "C" NOT NULL,
 	payload jsonb,
 	result jsonb,
 	PRIMARY KEY (run_id, item_no),
 	UNIQUE (run_id, item_key),
-	CONSTRAINT waiting_is_due CHECK ((state = 'waiting') = (due_at IS NOT NULL)),
-	CONSTRAINT done_has_time CHECK ((state = 'done') = (done_at IS NOT NULL)),
-	CONSTRAINT claimed_has_token CHECK (state <> 'claimed' OR token IS NOT NULL)
+	CONSTRAINT item_is_sound CHECK (job_idem.item_is_sound(state, token, due_at, done_at))
 ) WITH (fillfactor = 90);
 CREATE INDEX item_due ON job_idem.item (run_id, due_at) WHERE due_at IS NOT NULL;
 COMMENT ON TABLE job_idem.item IS 'the units of work of a run, each with its natural key; written once at load, updated only when an item is finished, failed or claimed by itself';
@@ -161,22 +172,18 @@ CREATE TABLE job_idem.lease (
 	deadline timestamptz NOT NULL,
 	hard_deadline timestamptz NOT NULL,
 	closed_at timestamptz,
-	slice_no integer CHECK (slice_no >= 0),
-	n_items integer NOT NULL CHECK (n_items >= 0),
-	n_done integer CHECK (n_done >= 0),
-	n_failed integer CHECK (n_failed >= 0),
+	slice_no integer,
+	n_items integer NOT NULL,
+	n_done integer,
+	n_failed integer,
 	backend integer NOT NULL,
 	pick_open boolean,
-	outcome text NOT NULL DEFAULT 'open' CHECK (outcome IN ('open', 'completed', 'released', 'expired')),
+	outcome text NOT NULL DEFAULT 'open',
 	worker text,
 	picks bigint[],
 	UNIQUE (run_id, slice_no),
-	CONSTRAINT slice_or_picks CHECK ((slice_no IS NULL) = (picks IS NOT NULL)),
-	CONSTRAINT closed_has_counts CHECK ((outcome = 'open') = (closed_at IS NULL)
-		AND (outcome = 'open') = (n_done IS NULL) AND (outcome = 'open') = (n_failed IS NULL)),
-	CONSTRAINT picks_are_counted CHECK (pick_open IS NULL OR (picks IS NOT NULL AND pick_open = (outcome = 'open'))),
-	CONSTRAINT open_picks_are_listed CHECK (picks IS NULL OR outcome <> 'open' OR pick_open IS NOT NULL),
-	CONSTRAINT deadlines CHECK (deadline <= hard_deadline)
+	CONSTRAINT lease_is_sound CHECK (job_idem.lease_is_sound(outcome, closed_at, n_done, n_failed, slice_no, picks,
+		pick_open))
 ) WITH (fillfactor = 60);
 CREATE INDEX lease_pick ON job_idem.lease (run_id) WHERE pick_open IS NOT NULL;
 COMMENT ON TABLE job_idem.lease IS 'one claim: who holds which items until when, and how it ended; the row is the fence of every later verb';
