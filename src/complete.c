@@ -20,26 +20,31 @@
 #include "lease.h"
 #include "spi.h"
 
-/*
- * Marks one item under a lease that is locked, and looks whether anything of its slice is left: from the item upward,
- * where the next one mostly is, then below. The run is read with it: a forced cancel voids the claim.
- */
-#define NEXT_PENDING(condition, direction) \
-	"(SELECT 1 FROM job_idem.item o WHERE o.run_id = $1 AND " condition " AND o.state = 'pending'" \
-	" ORDER BY o.item_no " direction " LIMIT 1) IS NOT NULL"
+/* Marks one item under a lease that is locked and open. A forced cancel of the run voids the claim at any time. */
 JOB_IDEM_STATEMENT(mark_one,
 				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6, result = $7"
-				   " FROM job_idem.lease l, job_idem.run r"
-				   " WHERE l.token = $2 AND l.outcome = 'open' AND r.run_id = $1 AND NOT r.cancel_forced"
+				   " FROM job_idem.run r WHERE r.run_id = $1 AND NOT r.cancel_forced"
 				   " AND i.run_id = $1 AND i.item_key = $3 AND " CAS("((i.state = 'pending' AND i.item_no BETWEEN $4 AND $5)"
-																	 " OR (i.state = 'claimed' AND i.token = $2))") " RETURNING " NEXT_PENDING("o.item_no > i.item_no AND o.item_no <= $5", "ASC") " OR " NEXT_PENDING("o.item_no < i.item_no AND o.item_no >= $4", "DESC"),
+																	 " OR (i.state = 'claimed' AND i.token = $2))") " RETURNING i.item_no",
 				   7, INT8OID, INT8OID, TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID);
 
-/* Locks in order of item_no, so that two calls with the same keys cannot deadlock. */
+/* An item that is left. Work mostly goes upward, so the last one stays to be seen longest. */
+JOB_IDEM_STATEMENT(last_of_slice,
+				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_no BETWEEN $2 AND $3"
+				   " AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
+				   3, INT8OID, INT8OID, INT8OID);
+JOB_IDEM_STATEMENT(last_of_picks,
+				   "SELECT i.item_no FROM job_idem.lease l JOIN job_idem.item i"
+				   " ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
+				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY i.item_no LIMIT 1",
+				   1, INT8OID);
+
+/* Locks in order of item_no, so that two calls with the same keys cannot deadlock; nothing of another lease. */
 JOB_IDEM_STATEMENT(lock_many,
-				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_key = ANY ($2)"
+				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_key = ANY ($3)"
+				   " AND ((state = 'pending' AND item_no BETWEEN $4 AND $5) OR (state = 'claimed' AND token = $2))"
 				   " ORDER BY item_no FOR NO KEY UPDATE",
-				   2, INT8OID, TEXTARRAYOID);
+				   5, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(mark_many,
 				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6, result = k.result"
 				   " FROM (SELECT DISTINCT ON (item_key) item_key, result FROM unnest($3, $7) AS u (item_key, result)) k"
@@ -75,7 +80,7 @@ ItemArgs(JobIdemArgs *args, const JobIdemFenced *fenced, Datum keys)
 }
 
 /* Locks the lease and checks everything that a mark needs; remembers it for the transaction's next mark. */
-static const JobIdemFenced *
+static JobIdemFenced *
 Fence(int64 token, JobIdemLease *lease)
 {
 	JobIdemFenced fenced = {.token = token, .caller = JobIdemCaller()};
@@ -89,18 +94,38 @@ Fence(int64 token, JobIdemLease *lease)
 	return JobIdemCurrentFenced(token, fenced.caller);
 }
 
-/* True if the item was this lease's to finish; *more tells whether others are left as far as this statement sees. */
-static bool
-MarkOne(const JobIdemFenced *fenced, Datum key, NullableDatum result, bool *more)
+/* The number of the item, if it was this lease's to finish; 0 if not. */
+static int64
+MarkOne(const JobIdemFenced *fenced, Datum key, NullableDatum result)
 {
 	JobIdemArgs args;
 
 	ItemArgs(&args, fenced, key);
 	JobIdemArgNullable(&args, result.value, result.isnull);
-	if (JobIdemRunLatest(&mark_one, &args, 0) != 1)
-		return false;
-	*more = fenced->is_slice && JobIdemBool(0, 1);
-	return true;
+	return JobIdemRunLatest(&mark_one, &args, 0) == 1 ? JobIdemInt64(0, 1) : 0;
+}
+
+/*
+ * Is anything left of the lease, as far as this transaction sees? It looks only when it has marked the item that it saw
+ * last; another thread may have finished that one meanwhile: then the lease stays open for the next heartbeat, release
+ * or expiry to close.
+ */
+static bool
+HasMore(JobIdemFenced *fenced, int64 marked)
+{
+	JobIdemArgs args = {.n = 0};
+	JobIdemStatement *look = fenced->is_slice ? &last_of_slice : &last_of_picks;
+
+	if (fenced->witness != 0 && fenced->witness != marked)
+		return true;
+	JobIdemArg(&args, Int64GetDatum(fenced->is_slice ? fenced->run_id : fenced->token));
+	if (fenced->is_slice)
+	{
+		JobIdemArg(&args, Int64GetDatum(fenced->first));
+		JobIdemArg(&args, Int64GetDatum(fenced->last));
+	}
+	fenced->witness = JobIdemRunLatest(look, &args, 1) == 1 ? JobIdemInt64(0, 1) : 0;
+	return fenced->witness != 0;
 }
 
 static void
@@ -122,21 +147,24 @@ job_idem_mark_done(PG_FUNCTION_ARGS)
 	NullableDatum result = {.value = PG_GETARG_DATUM(2), .isnull = PG_ARGISNULL(2)};
 	JobIdemScope scope;
 	JobIdemLease lease;
-	const JobIdemFenced *fenced;
-	bool more;
+	JobIdemFenced *fenced;
+	int64 marked = 0;
 
 	if (!result.isnull)
 		JobIdemCheckPayload(result.value, "result");
 	JobIdemEnter(&scope);
 	fenced = JobIdemCurrentFenced(token, JobIdemCaller());
-	if (fenced == NULL || !MarkOne(fenced, PG_GETARG_DATUM(1), result, &more))
+	if (fenced != NULL)
+		marked = MarkOne(fenced, PG_GETARG_DATUM(1), result);
+	if (marked == 0)
 	{
 		fenced = Fence(token, &lease);
-		if (!MarkOne(fenced, PG_GETARG_DATUM(1), result, &more))
-			JobIdemLeaseRefuse(token, &key, 1);
+		marked = lease.outcome == OUTCOME_OPEN ? MarkOne(fenced, PG_GETARG_DATUM(1), result) : 0;
 	}
+	if (marked == 0)
+		JobIdemLeaseRefuse(token, &key, 1);
 	JobIdemFaultPoint("mark_done");
-	if (!more)
+	if (!HasMore(fenced, marked))
 		CloseIfFinished(token);
 	JobIdemLeave(&scope);
 	PG_RETURN_INT64(1);
@@ -199,15 +227,15 @@ MarkMany(const JobIdemLease *lease, const JobIdemFenced *fenced, Datum keys, Dat
 		 const char **distinct, int n_distinct)
 {
 	JobIdemArgs args;
-	JobIdemArgs locks = {.n = 0};
 
-	JobIdemArg(&locks, Int64GetDatum(lease->run_id));
-	JobIdemArg(&locks, keys);
-	(void) JobIdemRunLatest(&lock_many, &locks, 0);
+	if (lease->outcome != OUTCOME_OPEN)
+		JobIdemLeaseRefuse(lease->token, distinct, n_distinct);
+	ItemArgs(&args, fenced, keys);
+	args.n = 5; /* the locks need no time */
+	(void) JobIdemRunLatest(&lock_many, &args, 0);
 	ItemArgs(&args, fenced, keys);
 	JobIdemArg(&args, results);
-	if (lease->outcome != OUTCOME_OPEN ||
-		JobIdemRunLatest(&mark_many, &args, 0) != (uint64) n_distinct)
+	if (JobIdemRunLatest(&mark_many, &args, 0) != (uint64) n_distinct)
 		JobIdemLeaseRefuse(lease->token, distinct, n_distinct);
 }
 

@@ -75,8 +75,18 @@ JobIdemCurrentFence(const JobIdemFenced *fenced)
 	claim->fenced = *fenced;
 }
 
+/* This transaction has closed the lease: nothing more is to be marked under it without a look. */
+void
+JobIdemCurrentUnfence(int64 token)
+{
+	CurrentClaim *claim = Find(token, CURRENT_MARK);
+
+	if (claim != NULL)
+		claim->fenced.token = 0;
+}
+
 /* NULL: lock the lease, and check the caller's right, first. */
-const JobIdemFenced *
+JobIdemFenced *
 JobIdemCurrentFenced(int64 token, Oid caller)
 {
 	CurrentClaim *claim = Find(token, CURRENT_MARK);

@@ -16,11 +16,13 @@ typedef struct JobIdemFenced
 	bool is_slice;
 	int64 first; /* items of a slice */
 	int64 last;
+	int64 witness; /* an item that was left at the last look; 0: look */
 } JobIdemFenced;
 
 extern void JobIdemCurrentInit(void);
 extern void JobIdemCurrentAdd(int64 token, JobIdemCurrentKind kind);
 extern void JobIdemCurrentFence(const JobIdemFenced *fenced);
-extern const JobIdemFenced *JobIdemCurrentFenced(int64 token, Oid caller);
+extern void JobIdemCurrentUnfence(int64 token);
+extern JobIdemFenced *JobIdemCurrentFenced(int64 token, Oid caller);
 
 #endif

@@ -68,7 +68,7 @@ ReadLost(const JobIdemLease *lease, int *n)
 	}
 	else
 		JobIdemArg(&args, Int64GetDatum(lease->token));
-	*n = (int) JobIdemRun(lease->is_slice ? &slice_left : &pick_left, &args, 0);
+	*n = (int) JobIdemRunLatest(lease->is_slice ? &slice_left : &pick_left, &args, 0);
 	items = palloc(Max(*n, 1) * sizeof(LostItem));
 	for (i = 0; i < *n; i++)
 	{

@@ -14,6 +14,7 @@
 
 #include "access.h"
 #include "clock.h"
+#include "current.h"
 #include "job_idem.h"
 #include "lease.h"
 #include "spi.h"
@@ -286,6 +287,7 @@ JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome, int64 n_don
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
 	JobIdemArg(&args, Int32GetDatum((int32) n_done));
 	JobIdemArg(&args, Int32GetDatum((int32) (lease->n_items - n_done - n_left)));
+	JobIdemCurrentUnfence(lease->token);
 	return JobIdemRunLatest(&close_lease, &args, 0) == 1;
 }
 

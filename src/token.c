@@ -2,7 +2,7 @@
  * token.c - draws tokens that only grow, also across crash, failover, dump and restore.
  *
  * A token is (epoch << 44) | number. The number comes from a sequence; the epoch is that of the newest row of
- * job_idem.epoch, which belongs to one cluster and timeline. The first claim that finds the row to be another's adds one
+ * job_idem.epoch, which belongs to one cluster, timeline and database. The first claim that finds the row to be another's adds one
  * under a try-lock; whoever does not get the lock uses the same number without adding it, since what it would add is
  * determined. Tokens are drawn after the locks of a claim, so that a later holder's is larger.
  */
@@ -13,6 +13,7 @@
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
@@ -32,19 +33,20 @@
 #define RESTART_STEP (1 << 20)
 
 JOB_IDEM_STATEMENT(newest_epoch,
-				   "SELECT epoch, system_identifier, timeline, server_start FROM job_idem.epoch"
+				   "SELECT epoch, system_identifier, timeline, server_start, database FROM job_idem.epoch"
 				   " ORDER BY epoch DESC LIMIT 1",
 				   0, InvalidOid);
 JOB_IDEM_STATEMENT(put_epoch,
-				   "INSERT INTO job_idem.epoch AS e (epoch, system_identifier, timeline, server_start, since)"
-				   " VALUES ($1, $2, $3, $4, $5) ON CONFLICT (epoch) DO UPDATE SET server_start = excluded.server_start"
-				   " WHERE e.system_identifier = excluded.system_identifier AND e.timeline = excluded.timeline",
-				   5, INT4OID, INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID);
+				   "INSERT INTO job_idem.epoch AS e (epoch, system_identifier, timeline, server_start, since, database)"
+				   " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (epoch) DO UPDATE SET server_start = excluded.server_start"
+				   " WHERE e.system_identifier = excluded.system_identifier AND e.timeline = excluded.timeline"
+				   " AND e.database = excluded.database",
+				   6, INT4OID, INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, OIDOID);
 
 typedef struct Epoch
 {
 	int32 number;
-	bool ours;	/* of this cluster and timeline */
+	bool ours;	/* of this cluster, timeline and database */
 	bool noted; /* its row knows this start of the server */
 } Epoch;
 
@@ -89,6 +91,7 @@ NoteEpoch(int32 number)
 	JobIdemArg(&args, Int32GetDatum((int32) GetWALInsertionTimeLine()));
 	JobIdemArg(&args, TimestampTzGetDatum(PgStartTime));
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
+	JobIdemArg(&args, ObjectIdGetDatum(MyDatabaseId));
 	(void) JobIdemRunLatest(&put_epoch, &args, 0);
 }
 
@@ -102,7 +105,8 @@ ReadEpoch(void)
 
 	if (JobIdemRunLatest(&newest_epoch, &none, 1) == 0)
 		return epoch;
-	epoch.ours = JobIdemInt64(0, 2) == (int64) GetSystemIdentifier() && JobIdemInt32(0, 3) == timeline;
+	epoch.ours = JobIdemInt64(0, 2) == (int64) GetSystemIdentifier() && JobIdemInt32(0, 3) == timeline &&
+		JobIdemOid(0, 5) == MyDatabaseId;
 	epoch.noted = epoch.ours && DatumGetTimestampTz(JobIdemColumn(0, 4, &is_null)) == PgStartTime;
 	epoch.number = epoch.ours ? JobIdemInt32(0, 1) : Max(JobIdemInt32(0, 1) + 1, timeline);
 	return epoch;
