@@ -81,7 +81,7 @@
 	"  (SELECT count(*) FROM d WHERE status = 'open') AS n_dead FROM i)," \
 	"c AS MATERIALIZED (SELECT coalesce(sum(n_done), 0) AS n_done," \
 	"  coalesce(sum(n_failed), 0) AS n_failed," \
-	"  coalesce(sum(n_items - n_done - n_failed) FILTER (WHERE outcome = 'expired'), 0)" \
+	"  coalesce(sum(n_lost), 0)" \
 	"   AS n_lost," \
 	"  (SELECT count(*) FROM l WHERE NOT is_counted) AS n_uncounted FROM l WHERE is_counted)"
 
@@ -102,7 +102,7 @@
 	"   OR (coalesce(n_open, 0) = 0 AND coalesce(last_status, '') = 'discarded'))" \
 	"   THEN 'dead_has_letter' END," \
 	"  CASE WHEN is_over AND NOT is_done AND state <> 'dead' THEN 'ended_is_over' END" \
-	" ], NULL)) AS invariant, item_key, token," \
+	" ], NULL)) AS invariant, item_key, coalesce(token, s_token) AS token," \
 	" format('item %s is %s; lease of its slice: %s, of its token: %s', item_no, state," \
 	"  coalesce(s_outcome, 'none'), coalesce(t_outcome, 'none')) AS detail FROM i" \
 	" UNION ALL SELECT 'key_is_once', item_key, NULL, format('%s items have this key', count(*))" \
@@ -119,8 +119,8 @@
 	"   THEN 'open_is_marked' END," \
 	"  CASE WHEN num_nulls(closed_at, n_done, n_failed)" \
 	"   <> CASE outcome WHEN 'open' THEN 3 ELSE 0 END THEN 'closed_has_counts' END," \
-	"  CASE WHEN n_done + n_failed > n_items" \
-	"   OR (outcome = 'completed' AND n_done + n_failed <> n_items)" \
+	"  CASE WHEN n_done + n_failed + n_lost > n_items" \
+	"   OR (outcome <> 'expired' AND n_lost <> 0)" \
 	"   THEN 'completed_is_whole' END," \
 	"  CASE WHEN outcome <> 'open' AND n_done <> coalesce(done.n, 0) THEN 'done_is_counted' END," \
 	"  CASE WHEN deadline > hard_deadline THEN 'deadline_is_bounded' END," \

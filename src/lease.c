@@ -64,8 +64,12 @@ JOB_IDEM_STATEMENT(pick_give_back,
 				   " AND i.state = 'claimed' AND i.token = $1",
 				   2, INT8OID, TIMESTAMPTZOID);
 
+/* Failures need to be counted only where neither done nor left accounts for all. */
 JOB_IDEM_STATEMENT(close_lease,
-				   "UPDATE job_idem.lease SET outcome = $2, closed_at = $3, n_done = $4, n_failed = $5,"
+				   "UPDATE job_idem.lease SET outcome = $2, closed_at = $3, n_done = $4,"
+				   " n_failed = CASE WHEN $4 + $5 < n_items THEN (SELECT count(*) FROM job_idem.failure"
+				   "  WHERE token = $1 AND kind <> 'lost') ELSE 0 END,"
+				   " n_lost = CASE WHEN $2 = 'expired' THEN $5 ELSE 0 END,"
 				   " pick_open = CASE WHEN picks IS NOT NULL THEN false END"
 				   " WHERE token = $1 AND outcome = 'open'",
 				   5, INT8OID, TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID);
@@ -276,7 +280,7 @@ JobIdemLeaseCensus(const JobIdemLease *lease, int64 *n_left, int64 *n_done)
 	*n_done = JobIdemInt64(0, 2);
 }
 
-/* Closes an open lease; what is neither done under it nor among the n_left given back counts as failed. */
+/* Closes an open lease under which n_done items were done, and of which n_left were moved just now. */
 bool
 JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome, int64 n_done, int64 n_left)
 {
@@ -286,7 +290,7 @@ JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome, int64 n_don
 	JobIdemArg(&args, CStringGetTextDatum(outcome_names[outcome]));
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
 	JobIdemArg(&args, Int32GetDatum((int32) n_done));
-	JobIdemArg(&args, Int32GetDatum((int32) (lease->n_items - n_done - n_left)));
+	JobIdemArg(&args, Int32GetDatum((int32) n_left));
 	JobIdemCurrentUnfence(lease->token);
 	return JobIdemRunLatest(&close_lease, &args, 0) == 1;
 }

@@ -34,20 +34,20 @@ JOB_IDEM_STATEMENT(lock_tally,
 				   "SELECT folded FROM job_idem.tally WHERE run_id = $1 FOR UPDATE SKIP LOCKED", 1, INT8OID);
 JOB_IDEM_STATEMENT(read_tally, "SELECT folded, behind FROM job_idem.tally WHERE run_id = $1", 1, INT8OID);
 JOB_IDEM_STATEMENT(next_leases,
-				   "SELECT slice_no, outcome, n_items, n_done, n_failed FROM job_idem.lease"
+				   "SELECT slice_no, outcome, n_done, n_failed, n_lost FROM job_idem.lease"
 				   " WHERE run_id = $1 AND slice_no > $2 ORDER BY slice_no",
 				   2, INT8OID, INT4OID);
 JOB_IDEM_STATEMENT(behind_leases,
-				   "SELECT slice_no, outcome, n_items, n_done, n_failed FROM job_idem.lease"
+				   "SELECT slice_no, outcome, n_done, n_failed, n_lost FROM job_idem.lease"
 				   " WHERE run_id = $1 AND slice_no = ANY ($2) AND outcome <> 'open'",
 				   2, INT8OID, INT4ARRAYOID);
 JOB_IDEM_STATEMENT(count_picks,
 				   "WITH closed AS (UPDATE job_idem.lease SET pick_open = NULL WHERE token IN ("
 				   "  SELECT token FROM job_idem.lease WHERE run_id = $1 AND pick_open IS NOT NULL AND NOT pick_open"
 				   "  ORDER BY token LIMIT 20000 FOR UPDATE SKIP LOCKED)"
-				   " RETURNING outcome, n_items, n_done, n_failed)"
+				   " RETURNING n_done, n_failed, n_lost)"
 				   " SELECT count(*), coalesce(sum(n_done), 0)::bigint, coalesce(sum(n_failed), 0)::bigint,"
-				   " coalesce(sum(n_items - n_done - n_failed) FILTER (WHERE outcome = 'expired'), 0)::bigint FROM closed",
+				   " coalesce(sum(n_lost), 0)::bigint FROM closed",
 				   1, INT8OID);
 JOB_IDEM_STATEMENT(write_tally,
 				   "UPDATE job_idem.tally SET folded = $2, behind = $3, n_done = n_done + $4,"
@@ -101,16 +101,11 @@ LockAndRead(int64 run_id, Tally *tally)
 
 /* Counts row `row` of a lease statement. */
 static void
-Count(Tally *tally, uint64 row, const char *outcome)
+Count(Tally *tally, uint64 row)
 {
-	int32 n_items = JobIdemInt32(row, 3);
-	int32 n_done = JobIdemInt32(row, 4);
-	int32 n_failed = JobIdemInt32(row, 5);
-
-	tally->n_done += n_done;
-	tally->n_failed += n_failed;
-	if (strcmp(outcome, "expired") == 0)
-		tally->n_lost += n_items - n_done - n_failed;
+	tally->n_done += JobIdemInt32(row, 3);
+	tally->n_failed += JobIdemInt32(row, 4);
+	tally->n_lost += JobIdemInt32(row, 5);
 	tally->moved = true;
 }
 
@@ -157,7 +152,7 @@ FoldForward(Tally *tally)
 			break;
 		if (strcmp(outcome, "open") != 0)
 		{
-			Count(tally, i, outcome);
+			Count(tally, i);
 			tally->folded = slice_no;
 		}
 		else if (!Note(tally, slice_no))
@@ -206,7 +201,7 @@ FoldBehind(Tally *tally)
 	n = JobIdemRunLatest(&behind_leases, &args, 0);
 	for (i = 0; i < n; i++)
 	{
-		Count(tally, i, JobIdemText(i, 2, CurrentMemoryContext));
+		Count(tally, i);
 		Forget(tally, JobIdemInt32(i, 1));
 	}
 }

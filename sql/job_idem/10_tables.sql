@@ -178,6 +178,7 @@ CREATE TABLE job_idem.lease (
 	n_items integer NOT NULL,
 	n_done integer,
 	n_failed integer,
+	n_lost integer,
 	backend integer NOT NULL,
 	pick_open boolean,
 	outcome text NOT NULL DEFAULT 'open',
@@ -190,6 +191,8 @@ CREATE TABLE job_idem.lease (
 CREATE INDEX lease_pick ON job_idem.lease (run_id) WHERE pick_open IS NOT NULL;
 COMMENT ON TABLE job_idem.lease IS 'one claim: who holds which items until when, and how it ended; the row is the fence of every later verb';
 COMMENT ON COLUMN job_idem.lease.pick_open IS 'pick leases: true while open, false when closed and not yet counted in the tally, then NULL';
+COMMENT ON COLUMN job_idem.lease.n_failed IS 'failures reported under this lease; with n_done and n_lost it may be less than n_items, the rest was given back';
+COMMENT ON COLUMN job_idem.lease.n_lost IS 'items that the lease''s expiry took back';
 COMMENT ON COLUMN job_idem.lease.backend IS 'process id of the claiming backend, for people; behind a pooler it may serve others by now';
 
 CREATE TABLE job_idem.failure (
@@ -206,6 +209,7 @@ CREATE TABLE job_idem.failure (
 	retry_at timestamptz
 );
 CREATE INDEX failure_item ON job_idem.failure (run_id, item_key);
+CREATE INDEX failure_token ON job_idem.failure (token);
 COMMENT ON TABLE job_idem.failure IS 'every failed or lost try of an item; retry_at is NULL where the item became a dead letter';
 
 CREATE TABLE job_idem.dead_letter (
