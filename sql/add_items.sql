@@ -7,7 +7,8 @@ SELECT outcome FROM job_idem.define_job('add_items', batch_size => 4);
 SELECT run_id FROM job_idem.open_run('add_items', '2026-11-30') \gset
 CREATE TEMP VIEW manifest AS
 SELECT row_number() OVER (ORDER BY item_no) AS row, item_no, item_key, state, payload
-FROM job_idem.item WHERE run_id = (SELECT run_id FROM job_idem.runs WHERE job = 'add_items' AND run_key = '2026-11-30');
+FROM job_idem.item WHERE run_id = (SELECT run_id
+FROM job_idem.runs WHERE job = 'add_items' AND run_key = '2026-11-30');
 
 -- in parts, in the order given; repeated and known keys count once each time they are named
 SELECT * FROM job_idem.add_items(:run_id, '{c,a,b}');
@@ -38,7 +39,8 @@ SELECT * FROM job_idem.add_items(:run_id, '{new,NULL}');
 SELECT * FROM job_idem.add_items(:run_id, '{new,""}');
 SELECT * FROM job_idem.add_items(:run_id, ARRAY['new', repeat('k', 513)]);
 SELECT * FROM job_idem.add_items(:run_id, ARRAY['new', repeat('é', 257)]);
-SELECT * FROM job_idem.add_items(:run_id, ARRAY['new', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 320) i)]);
+SELECT *
+FROM job_idem.add_items(:run_id, ARRAY['new', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 320) i)]);
 SELECT * FROM job_idem.add_items(:run_id, '{new,new2}', ARRAY['1']::jsonb[]);
 SELECT * FROM job_idem.add_items(:run_id, '{new}', '{}');
 SELECT * FROM job_idem.add_items(:run_id, '{new,new2}', ARRAY['1', to_jsonb(repeat('x', 1024 * 1024 + 1))]);
@@ -70,7 +72,8 @@ SELECT count(*) FROM job_idem.claim_items('add_items');
 SELECT * FROM job_idem.seal_run(:run_id);
 SELECT sealed_at AS first_seal FROM job_idem.runs WHERE run_id = :run_id \gset
 SELECT * FROM job_idem.seal_run(:run_id);
-SELECT state, n_items, n_slices, batch_size, sealed_at = :'first_seal' AS sealed_once FROM job_idem.runs WHERE run_id = :run_id;
+SELECT state, n_items, n_slices, batch_size, sealed_at = :'first_seal' AS sealed_once
+FROM job_idem.runs WHERE run_id = :run_id;
 SELECT count(*) FROM job_idem.event WHERE run_id = :run_id AND verb = 'seal_run';
 SELECT * FROM job_idem.seal_run(0);
 SELECT * FROM job_idem.seal_run(NULL);
@@ -97,7 +100,8 @@ ROLLBACK;
 -- and so it is past close_after, which counts from the business date; the last moment still counts
 SET job_idem.clock_freeze = '2026-12-07 00:00:00+00';
 SELECT * FROM job_idem.add_items(:run_id, '{late4}');
-SELECT item_no < 0 AS no_slice, due_at = job_idem.now() AS due FROM job_idem.items WHERE run_id = :run_id AND item_key = 'late4';
+SELECT item_no < 0 AS no_slice, due_at = job_idem.now() AS due
+FROM job_idem.items WHERE run_id = :run_id AND item_key = 'late4';
 SET job_idem.clock_freeze = '2026-12-07 00:00:00.000001+00';
 SELECT * FROM job_idem.add_items(:run_id, '{late5}');
 
@@ -120,7 +124,8 @@ END
 $$;
 SELECT count(*), count(DISTINCT item_key) AS keys,
 	(SELECT count(*) FROM manifest) AS items,
-	(SELECT count(*) FROM given g JOIN manifest m USING (item_key) WHERE m.payload IS DISTINCT FROM g.payload) AS other_payload
+	(SELECT count(*) FROM given g JOIN manifest m USING (item_key)
+WHERE m.payload IS DISTINCT FROM g.payload) AS other_payload
 FROM given;
 CALL job_idem.tick();
 SELECT state, n_items, n_done, n_dead FROM job_idem.runs WHERE run_id = :run_id;
@@ -147,7 +152,8 @@ SELECT outcome FROM job_idem.define_job('add_items keyed', kind => 'keyed');
 SELECT run_id AS keyed FROM job_idem.open_run('add_items keyed', '2026-11-30') \gset
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT * FROM job_idem.add_items(:keyed, '{a,b,a}');
-SELECT item_no < 0 AS no_slice, item_key, state, due_at = job_idem.now() AS due FROM job_idem.items WHERE run_id = :keyed ORDER BY item_key;
+SELECT item_no < 0 AS no_slice, item_key, state, due_at = job_idem.now() AS due
+FROM job_idem.items WHERE run_id = :keyed ORDER BY item_key;
 SELECT * FROM job_idem.seal_run(:keyed);
 SELECT * FROM job_idem.add_items(:keyed, '{c}');
 SELECT * FROM job_idem.add_items(:keyed, '{a}');

@@ -1,10 +1,13 @@
 -- claim_item: an idempotency key for any caller, with each of its seven outcomes (F10): claimed, done with the first
--- result, busy, waiting, dead, closed, mismatch (another payload in every state, C64); in keyed jobs, where the call opens
--- the run, and in batch jobs, where an item done with its whole slice is done; the close of a keyed run; bad keys (C12).
+-- result, busy, waiting, dead, closed, mismatch (another payload in every state, C64); in keyed jobs, where the call
+-- opens the run, and in batch jobs, where an item done with its whole slice is done; the close of a keyed run; bad keys
+-- (C12).
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
-SELECT outcome FROM job_idem.define_job('claim_item', kind => 'keyed', backoff_base => '1 minute', batch_size => 10, close_after => '2 days');
-CREATE FUNCTION pg_temp.claim(key text, payload jsonb DEFAULT NULL, date date DEFAULT '2026-11-30', job text DEFAULT 'claim_item', run_key text DEFAULT NULL)
+SELECT outcome FROM job_idem.define_job('claim_item', kind => 'keyed', backoff_base => '1 minute', batch_size => 10,
+	close_after => '2 days');
+CREATE FUNCTION pg_temp.claim(key text, payload jsonb DEFAULT NULL, date date DEFAULT '2026-11-30',
+	job text DEFAULT 'claim_item', run_key text DEFAULT NULL)
 RETURNS TABLE (outcome text, has_token boolean, attempt int, result jsonb, lease interval) LANGUAGE plpgsql AS $$
 DECLARE
 	c record;
@@ -79,7 +82,8 @@ SELECT state FROM job_idem.mark_failed(pg_temp.token(), 'p dead', transient => f
 SELECT outcome FROM pg_temp.claim('p dead', '2');
 SELECT outcome FROM pg_temp.claim('p dead', '1');
 -- nothing was changed by any of them
-SELECT item_key, state, attempts, payload FROM job_idem.items WHERE job = 'claim_item' AND item_key LIKE 'p%' ORDER BY item_key;
+SELECT item_key, state, attempts, payload FROM job_idem.items
+WHERE job = 'claim_item' AND item_key LIKE 'p%' ORDER BY item_key;
 
 -- bad keys, dates, leases: refused, and no run is opened for them; blanks are distinct keys
 SELECT * FROM pg_temp.claim(NULL, date => '2026-12-01');
@@ -98,9 +102,11 @@ SELECT count(*) FROM job_idem.runs WHERE job = 'claim_item';
 SELECT outcome FROM pg_temp.claim(' ');
 SELECT outcome FROM pg_temp.claim('  ');
 SELECT outcome FROM pg_temp.claim(' ');
-SELECT outcome, deadline - job_idem.now() AS lease FROM job_idem.claim_item('claim_item', '2026-11-30', 'own lease', lease => '90 s');
+SELECT outcome, deadline - job_idem.now() AS lease
+FROM job_idem.claim_item('claim_item', '2026-11-30', 'own lease', lease => '90 s');
 -- ten callers, one key without a channel, as one text: at most one item
-SELECT outcome, count(*) FROM generate_series(1, 10) g, LATERAL job_idem.claim_item('claim_item', '2026-11-30', 'm1|2025-03-01|', worker => g::text)
+SELECT outcome, count(*)
+FROM generate_series(1, 10) g, LATERAL job_idem.claim_item('claim_item', '2026-11-30', 'm1|2025-03-01|', g::text)
 GROUP BY outcome ORDER BY outcome;
 
 -- the same key in another run is other work; run_key names it
@@ -121,7 +127,8 @@ SET job_idem.clock_freeze = '2026-12-02 00:05:00+00';
 SELECT outcome, attempt FROM pg_temp.claim('k5');
 SELECT job_idem.mark_done(pg_temp.token(), 'k5');
 -- closed by a seal, before its time
-SELECT job_idem.seal_run(run_id) IS NOT NULL AS sealed FROM job_idem.runs WHERE job = 'claim_item' AND run_key = '2026-12-01';
+SELECT job_idem.seal_run(run_id) IS NOT NULL AS sealed FROM job_idem.runs
+WHERE job = 'claim_item' AND run_key = '2026-12-01';
 SELECT outcome FROM pg_temp.claim('new', date => '2026-12-01');
 SELECT outcome FROM pg_temp.claim('k1', date => '2026-12-01');
 -- closed by a cancel: what is known as done or dead is answered, and nothing else
@@ -130,16 +137,20 @@ SELECT job_idem.mark_done(pg_temp.token(), 'done', '3');
 SELECT outcome FROM pg_temp.claim('dead', '1', date => '2026-12-03');
 SELECT state FROM job_idem.mark_failed(pg_temp.token(), 'dead', transient => false);
 SELECT outcome FROM pg_temp.claim('busy', date => '2026-12-03');
-SELECT job_idem.cancel_run(run_id, 'not wanted') FROM job_idem.runs WHERE job = 'claim_item' AND run_key = '2026-12-03';
-SELECT key, c.* FROM unnest('{done,dead,busy,new}'::text[]) AS key, LATERAL pg_temp.claim(key, date => '2026-12-03') c;
+SELECT job_idem.cancel_run(run_id, 'not wanted') FROM job_idem.runs
+WHERE job = 'claim_item' AND run_key = '2026-12-03';
+SELECT key, c.*
+FROM unnest('{done,dead,busy,new}'::text[]) AS key, LATERAL pg_temp.claim(key, date => '2026-12-03') c;
 SELECT outcome FROM pg_temp.claim('dead', '2', date => '2026-12-03');
 -- and by the end of the run
 SELECT outcome FROM pg_temp.claim('only', '1', date => '2026-12-04');
 SELECT job_idem.mark_done(pg_temp.token(), 'only', '4');
-SELECT job_idem.seal_run(run_id) IS NOT NULL AS sealed FROM job_idem.runs WHERE job = 'claim_item' AND run_key = '2026-12-04';
+SELECT job_idem.seal_run(run_id) IS NOT NULL AS sealed FROM job_idem.runs
+WHERE job = 'claim_item' AND run_key = '2026-12-04';
 CALL job_idem.tick();
 SELECT state FROM job_idem.runs WHERE job = 'claim_item' AND run_key = '2026-12-04';
-SELECT key, c.outcome, c.result FROM unnest('{only,new}'::text[]) AS key, LATERAL pg_temp.claim(key, date => '2026-12-04') c;
+SELECT key, c.outcome, c.result
+FROM unnest('{only,new}'::text[]) AS key, LATERAL pg_temp.claim(key, date => '2026-12-04') c;
 SELECT outcome FROM pg_temp.claim('only', '2', date => '2026-12-04');
 -- a new key above READ COMMITTED is refused, known ones are answered
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -166,14 +177,17 @@ SELECT run_id FROM job_idem.open_run('claim_item batch', '2026-11-30') \gset
 SELECT job_idem.add_items(:run_id, '{a,b,c,d}', ARRAY['1', NULL, NULL, NULL]::jsonb[]);
 SELECT key, c.outcome FROM unnest('{a,new}'::text[]) AS key, LATERAL pg_temp.claim(key, job => 'claim_item batch') c;
 SELECT job_idem.seal_run(:run_id);
-SELECT key, c.outcome FROM unnest('{a,d,new}'::text[]) AS key, LATERAL pg_temp.claim(key, job => 'claim_item batch') c;
+SELECT key, c.outcome
+FROM unnest('{a,d,new}'::text[]) AS key, LATERAL pg_temp.claim(key, job => 'claim_item batch') c;
 SELECT DISTINCT token FROM job_idem.claim_items('claim_item batch') \gset
-SELECT key, c.outcome FROM unnest('{a,b,d,new}'::text[]) AS key, LATERAL pg_temp.claim(key, job => 'claim_item batch') c;
+SELECT key, c.outcome
+FROM unnest('{a,b,d,new}'::text[]) AS key, LATERAL pg_temp.claim(key, job => 'claim_item batch') c;
 SELECT outcome FROM pg_temp.claim('a', '2', job => 'claim_item batch');
 SELECT job_idem.mark_done(:token, 'b', '"first"');
 SELECT state FROM job_idem.mark_failed(:token, 'c', transient => true);
 SELECT job_idem.mark_all_done(:token, 1, '{b,c}');
-SELECT key, c.outcome, c.result FROM unnest('{a,b,c,d,new}'::text[]) AS key, LATERAL pg_temp.claim(key, job => 'claim_item batch') c;
+SELECT key, c.outcome, c.result
+FROM unnest('{a,b,c,d,new}'::text[]) AS key, LATERAL pg_temp.claim(key, job => 'claim_item batch') c;
 SELECT outcome FROM pg_temp.claim('a', '2', job => 'claim_item batch');
 SELECT item_key, state FROM job_idem.item WHERE run_id = :run_id ORDER BY item_no;
 SET job_idem.clock_offset = 300;

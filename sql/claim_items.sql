@@ -70,7 +70,8 @@ SELECT DISTINCT run_key FROM job_idem.claim_items('claim_items');
 -- narrowing: by date, which may have several runs, by key, by both; what does not exist gives nothing
 SELECT pg_temp.fill('2026-12-20', 3, 0, 'a') IS NOT NULL AS a, pg_temp.fill('2026-12-20', 3, 5, 'b') IS NOT NULL AS b;
 SELECT DISTINCT run_key FROM job_idem.claim_items('claim_items', business_date => '2026-12-20');
-SELECT DISTINCT run_key FROM job_idem.claim_items('claim_items', business_date => '2026-12-20', run_key => '2026-12-10');
+SELECT DISTINCT run_key
+FROM job_idem.claim_items('claim_items', business_date => '2026-12-20', run_key => '2026-12-10');
 SELECT DISTINCT run_key FROM job_idem.claim_items('claim_items', business_date => '2026-12-20', run_key => 'a');
 SELECT DISTINCT run_key FROM job_idem.claim_items('claim_items', run_key => 'b');
 SELECT DISTINCT run_key FROM job_idem.claim_items('claim_items', run_key => '2026-12-10');
@@ -85,7 +86,8 @@ DECLARE
 	t bigint;
 BEGIN
 	PERFORM pg_temp.fill('2027-01-01', 1, 0, 'lease ' || coalesce(span::text, 'none'));
-	SELECT token INTO t FROM job_idem.claim_items('claim_items', run_key => 'lease ' || coalesce(span::text, 'none'), lease => span);
+	SELECT token INTO t
+FROM job_idem.claim_items('claim_items', run_key => 'lease ' || coalesce(span::text, 'none'), lease => span);
 	RETURN QUERY SELECT l.deadline - l.claimed_at, l.hard_deadline - l.claimed_at FROM job_idem.leases l WHERE token = t;
 END
 $$;
@@ -128,11 +130,13 @@ SELECT pg_temp.fill('2027-04-01', 8, 0, 'one transaction') IS NOT NULL AS filled
 BEGIN;
 SELECT min(token) AS first, count(*) FROM job_idem.claim_items('claim_items', run_key => 'one transaction') \gset
 SAVEPOINT s;
-SELECT string_agg(item_key, ' ' ORDER BY item_key) FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
+SELECT string_agg(item_key, ' ' ORDER BY item_key)
+FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
 ROLLBACK TO s;
 SELECT string_agg(item_key, ' ' ORDER BY item_key), min(token) > :first + 1 AS token_not_used_again
 FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
-SELECT string_agg(item_key, ' ' ORDER BY item_key) FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
+SELECT string_agg(item_key, ' ' ORDER BY item_key)
+FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
 SELECT count(*) FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
 COMMIT;
 
@@ -140,7 +144,8 @@ COMMIT;
 -- each answer is at most a batch
 SELECT pg_temp.fill('2027-05-01', 6, 0, 'nested') IS NOT NULL AS filled;
 SELECT g.n, string_agg(c.item_key, ' ' ORDER BY c.item_key) AS items, count(DISTINCT c.token) AS tokens
-FROM generate_series(1, 3) AS g (n), LATERAL (SELECT * FROM job_idem.claim_items('claim_items', run_key => 'nested', worker => g.n::text)) c
+FROM generate_series(1, 3) AS g (n), LATERAL (SELECT *
+FROM job_idem.claim_items('claim_items', run_key => 'nested', worker => g.n::text)) c
 GROUP BY g.n ORDER BY g.n;
 
 -- batches of one, and of more than there is

@@ -26,8 +26,10 @@ SELECT outcome, state FROM job_idem.open_run('item_source', '2026-11-30');
 SELECT current_user, current_setting('search_path') AS path;
 RESET search_path;
 RESET ROLE;
-SELECT run_key, state, n_items, n_slices, reason, trigger_count FROM job_idem.runs WHERE job = 'item_source' ORDER BY run_key;
-SELECT item_no, item_key, payload FROM job_idem.items WHERE run_key = '2026-11-30 north' AND job = 'item_source' ORDER BY item_no;
+SELECT run_key, state, n_items, n_slices, reason, trigger_count
+FROM job_idem.runs WHERE job = 'item_source' ORDER BY run_key;
+SELECT item_no, item_key, payload
+FROM job_idem.items WHERE run_key = '2026-11-30 north' AND job = 'item_source' ORDER BY item_no;
 -- a run that is sealed is not filled again
 INSERT INTO item_source.merchant VALUES ('m11', '2026-11-01', 'north');
 SELECT outcome, state FROM job_idem.open_run('item_source', '2026-11-30');
@@ -93,11 +95,14 @@ CREATE FUNCTION item_source.escape(what text) RETURNS text LANGUAGE plpgsql AS $
 SELECT outcome FROM job_idem.define_job('item_source escapes', item_source => $$SELECT item_source.escape($2->>'what')$$);
 RESET ROLE;
 SELECT outcome, state FROM job_idem.open_run('item_source escapes', '2026-11-30', 'a', '{"what": "RESET ROLE"}');
-SELECT outcome, state FROM job_idem.open_run('item_source escapes', '2026-11-30', 'b', '{"what": "RESET SESSION AUTHORIZATION"}');
-SELECT outcome, state FROM job_idem.open_run('item_source escapes', '2026-11-30', 'c', '{"what": "CREATE TEMP TABLE left_behind ()"}');
+SELECT outcome, state
+FROM job_idem.open_run('item_source escapes', '2026-11-30', 'b', '{"what": "RESET SESSION AUTHORIZATION"}');
+SELECT outcome, state
+FROM job_idem.open_run('item_source escapes', '2026-11-30', 'c', '{"what": "CREATE TEMP TABLE left_behind ()"}');
 SELECT outcome, state FROM job_idem.open_run('item_source escapes', '2026-11-30', 'd', '{"what": "COMMIT"}');
 -- a setting it makes ends with it
-SELECT outcome, state FROM job_idem.open_run('item_source escapes', '2026-11-30', 'e', '{"what": "SET search_path = evil"}');
+SELECT outcome, state
+FROM job_idem.open_run('item_source escapes', '2026-11-30', 'e', '{"what": "SET search_path = evil"}');
 SELECT current_setting('search_path') AS path, current_user = session_user AS myself;
 
 -- a cancelled run is not filled

@@ -16,7 +16,8 @@ TABLE manifest ORDER BY item_no;
 
 -- more than one chunk, with keys known from before and from the chunk before: no holes
 SELECT * FROM job_idem.load_items(:run_id, $$SELECT 'm' || i FROM generate_series(1, 10500) i UNION ALL SELECT 'm10' UNION ALL SELECT 'end'$$);
-SELECT count(*), max(item_no), count(DISTINCT item_key) AS keys, max(item_key) FILTER (WHERE item_no = 10501) AS last FROM manifest;
+SELECT count(*), max(item_no), count(DISTINCT item_key) AS keys, max(item_key) FILTER (WHERE item_no = 10501) AS last
+FROM manifest;
 
 -- what is refused, and leaves nothing: rows, columns, queries
 CREATE TEMP TABLE before AS SELECT count(*) AS n, max(item_no) FROM manifest;
@@ -63,8 +64,10 @@ SELECT * FROM job_idem.load_items(:run_id, $$SELECT 'seqscan ' || current_settin
 SELECT current_user, current_setting('search_path') AS path;
 RESET ROLE;
 RESET search_path;
-SELECT item_key = 'regress_load_items ' || session_user || ' load_items_source' AS as_caller FROM manifest WHERE item_key LIKE 'regress%';
-SELECT item_key = 'seqscan on ' || current_setting('jit') AS own_settings FROM manifest WHERE item_key LIKE 'seqscan%';
+SELECT item_key = 'regress_load_items ' || session_user || ' load_items_source' AS as_caller FROM manifest
+WHERE item_key LIKE 'regress%';
+SELECT item_key = 'seqscan on ' || current_setting('jit') AS own_settings FROM manifest
+WHERE item_key LIKE 'seqscan%';
 -- row security of the table holds
 ALTER TABLE load_items_source.merchant ENABLE ROW LEVEL SECURITY;
 CREATE POLICY odd ON load_items_source.merchant TO regress_load_items USING (key <> 'w4');

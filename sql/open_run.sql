@@ -10,7 +10,8 @@ SELECT (SELECT count(*) FROM job_idem.run) AS runs, (SELECT count(*) FROM job_id
 	(SELECT md5(string_agg(r::text, ',' ORDER BY r.run_id)) FROM job_idem.run r) AS content;
 
 -- the first call opens, the others find
-SELECT run_id, outcome, state FROM job_idem.open_run('open_run', '2026-11-30', params => '{"a": 1}', priority => 3) \gset first_
+SELECT run_id, outcome, state
+FROM job_idem.open_run('open_run', '2026-11-30', params => '{"a": 1}', priority => 3) \gset first_
 SELECT :'first_outcome' AS outcome, :'first_state' AS state;
 SELECT run_id = :first_run_id AS same, outcome, state
 FROM job_idem.open_run('open_run', '2026-11-30', params => '{"a": 1.0}');
@@ -82,7 +83,8 @@ SET datestyle = 'SQL, DMY';
 SELECT outcome FROM job_idem.open_run('open_run', make_date(-44, 3, 15));
 SELECT outcome FROM job_idem.open_run('open_run', make_date(5874897, 12, 31));
 RESET datestyle;
-SELECT run_key FROM job_idem.runs WHERE job = 'open_run' AND (business_date < '0001-01-01' OR business_date > '9999-12-31')
+SELECT run_key
+FROM job_idem.runs WHERE job = 'open_run' AND (business_date < '0001-01-01' OR business_date > '9999-12-31')
 ORDER BY business_date;
 -- every column that holds an instant carries a zone
 SELECT c.relname, a.attname, a.atttypid::regtype
