@@ -21,7 +21,7 @@ soak:
 matrix:
 	@test/lib/matrix
 demo:
-	@test/lib/with_cluster test/demo/run
+	@test/lib/with_cluster -c fsync=on test/demo/run
 bench:
 	@test/lib/with_cluster test/bench/run
 

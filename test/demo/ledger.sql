@@ -26,7 +26,7 @@ INSERT INTO accident.account SELECT * FROM public.account;
 CREATE TABLE accident.settlement (merchant_id integer NOT NULL, settle_date date NOT NULL, amount bigint NOT NULL);
 
 -- The workers' role: it may do the business, and nothing else.
-CREATE ROLE settler LOGIN;
+SELECT 'CREATE ROLE settler LOGIN' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'settler') \gexec
 GRANT USAGE ON SCHEMA accident TO settler;
 GRANT SELECT ON pgbench_history, due, accident.due TO settler;
 GRANT SELECT, INSERT ON settlement, accident.settlement TO settler;
