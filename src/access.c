@@ -124,6 +124,13 @@ JobIdemCaller(void)
 	return current_caller;
 }
 
+/* After an error that was caught: scopes that it left have not put the caller back. */
+void
+JobIdemRestoreCaller(Oid caller)
+{
+	current_caller = caller;
+}
+
 const char *
 JobIdemCallerName(void)
 {

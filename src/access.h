@@ -39,6 +39,7 @@ extern void JobIdemUnbecome(const JobIdemDisguise *before);
 
 extern Oid JobIdemOwner(void);
 extern Oid JobIdemCaller(void);
+extern void JobIdemRestoreCaller(Oid caller);
 extern const char *JobIdemCallerName(void);
 extern bool JobIdemHasRight(int64 job_id, Oid job_owner, JobIdemRight right);
 extern void JobIdemRequire(int64 job_id, Oid job_owner, const char *job, JobIdemRight right);

@@ -41,7 +41,7 @@
 	"   ELSE l.slice_no <= r.folded AND l.slice_no <> ALL (r.behind) END AS is_counted" \
 	" FROM job_idem.lease l JOIN r USING (run_id) WHERE NOT r.is_purged)," \
 	"pick AS MATERIALIZED (SELECT l.token, p.item_no FROM l, unnest(l.picks) AS p (item_no))," \
-	"f AS MATERIALIZED (SELECT f.failure_id, f.item_key, f.token, lag(f.token) OVER (" \
+	"f AS MATERIALIZED (SELECT f.failure_id, f.item_key, f.token, f.kind, lag(f.token) OVER (" \
 	"   PARTITION BY f.item_key ORDER BY f.failure_id) AS token_before" \
 	" FROM job_idem.failure f JOIN r USING (run_id) WHERE NOT r.is_purged)," \
 	"d AS MATERIALIZED (SELECT d.dead_letter_id, d.item_key, d.status" \
@@ -71,18 +71,18 @@
 	"   FROM d GROUP BY item_key) AS letters ON letters.item_key = i.item_key" \
 	" WHERE NOT r.is_purged),"
 
-/* What the rows add up to: items done by lease, items of the run, counted leases. */
+/* What the rows add up to: items done and failures by lease, items of the run, counted leases. */
 #define SUMS \
 	"done AS MATERIALIZED (SELECT CASE state WHEN 'pending' THEN s_token ELSE token END AS token," \
 	"  count(*) AS n FROM i WHERE is_done GROUP BY 1)," \
+	"failed AS MATERIALIZED (SELECT token, count(*) FILTER (WHERE kind <> 'lost') AS n_failed," \
+	"  count(*) FILTER (WHERE kind = 'lost') AS n_lost FROM f GROUP BY token)," \
 	"n AS MATERIALIZED (SELECT count(*) FILTER (WHERE item_no > 0) AS n_items," \
 	"  greatest(max(item_no), 0) AS last_no, count(*) FILTER (WHERE item_no < 0) AS n_late," \
 	"  count(*) FILTER (WHERE is_done) AS n_done," \
 	"  (SELECT count(*) FROM d WHERE status = 'open') AS n_dead FROM i)," \
 	"c AS MATERIALIZED (SELECT coalesce(sum(n_done), 0) AS n_done," \
-	"  coalesce(sum(n_failed), 0) AS n_failed," \
-	"  coalesce(sum(n_lost), 0)" \
-	"   AS n_lost," \
+	"  coalesce(sum(n_failed), 0) AS n_failed, coalesce(sum(n_lost), 0) AS n_lost," \
 	"  (SELECT count(*) FROM l WHERE NOT is_counted) AS n_uncounted FROM l WHERE is_counted)"
 
 #define ITEM_VIOLATIONS \
@@ -117,22 +117,24 @@
 	"  CASE WHEN outcome = 'open' AND picks IS NOT NULL AND pick_open IS NOT TRUE" \
 	"   OR outcome <> 'open' AND pick_open IS TRUE OR picks IS NULL AND pick_open IS NOT NULL" \
 	"   THEN 'open_is_marked' END," \
-	"  CASE WHEN num_nulls(closed_at, n_done, n_failed)" \
-	"   <> CASE outcome WHEN 'open' THEN 3 ELSE 0 END THEN 'closed_has_counts' END," \
-	"  CASE WHEN n_done + n_failed + n_lost > n_items" \
-	"   OR (outcome <> 'expired' AND n_lost <> 0)" \
-	"   THEN 'completed_is_whole' END," \
+	"  CASE WHEN num_nulls(closed_at, n_done, l.n_failed, l.n_lost)" \
+	"   <> CASE outcome WHEN 'open' THEN 4 ELSE 0 END THEN 'closed_has_counts' END," \
+	"  CASE WHEN n_done + l.n_failed + l.n_lost > n_items THEN 'counts_fit' END," \
 	"  CASE WHEN outcome <> 'open' AND n_done <> coalesce(done.n, 0) THEN 'done_is_counted' END," \
+	"  CASE WHEN outcome <> 'open' AND (l.n_failed <> coalesce(failed.n_failed, 0)" \
+	"   OR l.n_lost <> coalesce(failed.n_lost, 0)) THEN 'failed_is_counted' END," \
+	"  CASE WHEN outcome <> 'expired' AND l.n_lost > 0 THEN 'lost_is_expired' END," \
 	"  CASE WHEN deadline > hard_deadline THEN 'deadline_is_bounded' END," \
 	"  CASE WHEN is_over AND outcome = 'open' THEN 'ended_has_no_lease' END," \
 	"  CASE WHEN state NOT IN ('running', 'done', 'partial', 'cancelled')" \
 	"   THEN 'claims_need_running' END" \
 	" ], NULL)), NULL, token," \
-	" format('%s lease, %s, of %s items: %s done, %s failed; rows say %s done'," \
+	" format('%s lease, %s, of %s items: %s done, %s failed, %s lost; rows say %s, %s, %s'," \
 	"  CASE WHEN slice_no IS NULL THEN 'pick' ELSE 'slice ' || slice_no END, outcome, n_items," \
-	"  coalesce(n_done::text, 'not yet'), coalesce(n_failed::text, 'not yet')," \
-	"  coalesce(done.n, 0))" \
-	" FROM l LEFT JOIN done USING (token)" \
+	"  coalesce(n_done::text, '?'), coalesce(l.n_failed::text, '?')," \
+	"  coalesce(l.n_lost::text, '?')," \
+	"  coalesce(done.n, 0), coalesce(failed.n_failed, 0), coalesce(failed.n_lost, 0))" \
+	" FROM l LEFT JOIN done USING (token) LEFT JOIN failed USING (token)" \
 	" UNION ALL SELECT 'slice_is_leased_once', NULL, max(token)," \
 	"  format('slice %s has %s leases', slice_no, count(*))" \
 	" FROM l WHERE slice_no IS NOT NULL GROUP BY slice_no HAVING count(*) > 1" \

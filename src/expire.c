@@ -10,12 +10,10 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "access.h"
@@ -23,6 +21,7 @@
 #include "dead_letter.h"
 #include "expire.h"
 #include "fault.h"
+#include "guarded.h"
 #include "job_idem.h"
 #include "lease.h"
 #include "spi.h"
@@ -131,56 +130,47 @@ JobIdemExpireHeld(const JobIdemJob *job, JobIdemLease *lease)
 	return n;
 }
 
-/* Takes one lease if it can be had and is overdue still. */
-static bool
-ExpireOne(const JobIdemJob *job, int64 token, TimestampTz overdue, bool all)
+typedef struct Expiry
 {
+	const JobIdemJob *job;
+	TimestampTz overdue;
+	bool all;
+	int64 token;
+	bool expired;
+} Expiry;
+
+/* Takes one lease if it can be had and is overdue still. */
+static void
+ExpireOne(void *argument)
+{
+	Expiry *expiry = argument;
 	JobIdemLease lease;
 
-	if (!JobIdemLeaseGet(token, LEASE_TRY_UPDATE, &lease))
-		return false;
-	if (lease.outcome != OUTCOME_OPEN || (!all && lease.deadline > overdue))
-		return false;
+	if (!JobIdemLeaseGet(expiry->token, LEASE_TRY_UPDATE, &lease))
+		return;
+	if (lease.outcome != OUTCOME_OPEN || (!expiry->all && lease.deadline > expiry->overdue))
+		return;
 	JobIdemLeaseContext(&lease);
-	(void) JobIdemExpireHeld(job, &lease);
-	return true;
+	(void) JobIdemExpireHeld(expiry->job, &lease);
+	expiry->expired = true;
 }
 
 /* The same in a subtransaction; an error becomes a WARNING that names the lease. */
 static bool
-ExpireGuarded(const JobIdemJob *job, int64 token, TimestampTz overdue, bool all)
+ExpireGuarded(Expiry *expiry, int64 token)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool expired = false;
+	ErrorData *error;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		expired = ExpireOne(job, token, overdue, all);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
-			ReThrowError(error);
-		expired = false;
-		ereport(WARNING,
-				(errcode(error->sqlerrcode),
-				 errmsg("could not expire claim " INT64_FORMAT ": %s", token, error->message),
-				 errhint("The other claims go on; this one is met again at the next tick.")));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return expired;
+	expiry->token = token;
+	expiry->expired = false;
+	error = JobIdemTry(ExpireOne, expiry);
+	if (error == NULL)
+		return expiry->expired;
+	ereport(WARNING,
+			(errcode(error->sqlerrcode),
+			 errmsg("could not expire claim " INT64_FORMAT ": %s", token, error->message),
+			 errhint("The other claims go on; this one is met again at the next tick.")));
+	return false;
 }
 
 /*
@@ -190,15 +180,16 @@ ExpireGuarded(const JobIdemJob *job, int64 token, TimestampTz overdue, bool all)
 int
 JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, bool *more)
 {
-	TimestampTz overdue = JobIdemNow() - JobIdemIntervalMicros(&job->takeover_delay);
+	Expiry expiry = {.job = job, .all = all};
 	JobIdemArgs args = {.n = 0};
 	int64 *tokens;
 	uint64 n;
 	uint64 i;
 	int expired = 0;
 
+	expiry.overdue = JobIdemNow() - JobIdemIntervalMicros(&job->takeover_delay);
 	JobIdemArg(&args, Int64GetDatum(run_id));
-	JobIdemArg(&args, TimestampTzGetDatum(overdue));
+	JobIdemArg(&args, TimestampTzGetDatum(expiry.overdue));
 	JobIdemArg(&args, BoolGetDatum(all));
 	/* some may be in use: look at more than are to be expired */
 	n = JobIdemRun(&find_overdue, &args, (uint64) limit * 4 + 16);
@@ -209,7 +200,7 @@ JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, b
 	for (i = 0; i < n && expired < limit; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (ExpireGuarded(job, tokens[i], overdue, all))
+		if (ExpireGuarded(&expiry, tokens[i]))
 			expired++;
 	}
 	*more = expired == limit;

@@ -3,10 +3,10 @@
  *
  * A definition is declarative: define_job compares the whole of it, defaults filled in, with the
  * version in force, and writes only what differs. Every verb locks the job's row first and reads it
- * after that. The lock is FOR NO KEY UPDATE: whoever opens a run holds the row's key share (run's
- * foreign key), and a deploy or a pause should neither wait for him nor hold up a claim that opens
- * a keyed run. Dropping a job, and changing its kind, take FOR UPDATE, since an uncommitted run
- * must not escape them.
+ * after that. The lock is FOR NO KEY UPDATE, which passes the KEY SHARE of whoever opens a run: a
+ * deploy or a pause should neither wait for him nor hold up a claim that opens a keyed run.
+ * Dropping a job, and changing its kind, take FOR UPDATE, since an uncommitted run must not escape
+ * them.
  */
 #include "postgres.h"
 

@@ -58,9 +58,9 @@ JOB_IDEM_STATEMENT(count_items,
 				   "UPDATE job_idem.run SET n_items = n_items + $2, n_late = n_late + $3 WHERE run_id = $1",
 				   3, INT8OID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(seal,
-				   "UPDATE job_idem.run SET sealed_at = $2, state = 'running', batch_size = $3, n_slices = $4"
-				   " WHERE run_id = $1",
-				   4, INT8OID, TIMESTAMPTZOID, INT4OID, INT4OID);
+				   "UPDATE job_idem.run SET sealed_at = $2, state = 'running', batch_size = $3, n_slices = $4,"
+				   " version = $5 WHERE run_id = $1",
+				   5, INT8OID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID);
 
 static void
 RefuseAboveReadCommitted(void)
@@ -300,7 +300,7 @@ JobIdemLoadSource(JobIdemLoad *load, const JobIdemSource *source)
 	MemoryContextDelete(turn);
 }
 
-/* Freezes a run that the caller has locked. */
+/* Freezes a run that the caller has locked, by the definition in force now. */
 void
 JobIdemSeal(const JobIdemJob *job, JobIdemRunRow *run)
 {
@@ -321,6 +321,7 @@ JobIdemSeal(const JobIdemJob *job, JobIdemRunRow *run)
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
 	JobIdemArg(&args, Int32GetDatum(run->batch_size));
 	JobIdemArg(&args, Int32GetDatum(run->n_slices));
+	JobIdemArg(&args, Int32GetDatum(job->version));
 	(void) JobIdemRun(&seal, &args, 0);
 	JobIdemEvent("seal_run", run->job_id, run->run_id, NULL,
 				 psprintf("{\"n_items\": " INT64_FORMAT "}", run->n_items), NULL);

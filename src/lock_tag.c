@@ -46,16 +46,6 @@ JobIdemLock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive)
 	(void) LockAcquire(&tag, ModeOf(exclusive), false, false);
 }
 
-/* Before the transaction's end, for what is held a moment only. */
-void
-JobIdemUnlock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive)
-{
-	LOCKTAG tag;
-
-	SetTag(&tag, kind, high, low);
-	(void) LockRelease(&tag, ModeOf(exclusive), false);
-}
-
 uint32
 JobIdemFold(int64 id)
 {

@@ -17,7 +17,6 @@ typedef enum JobIdemLockClass
 
 extern bool JobIdemTryLock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
 extern void JobIdemLock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
-extern void JobIdemUnlock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
 extern uint32 JobIdemFold(int64 id);
 extern uint32 JobIdemHashKey(const char *key);
 

@@ -4,20 +4,18 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "access.h"
 #include "clock.h"
 #include "event.h"
 #include "fault.h"
+#include "guarded.h"
 #include "job_idem.h"
 #include "load.h"
 #include "lookup.h"
@@ -65,9 +63,17 @@ RefuseOtherContent(int64 run_id, const char *run_key, DateADT business_date, Nul
 			 errhint("Repeat the first call's values, or give a run key of its own to other work.")));
 }
 
-static void
-LoadAndSeal(const JobIdemJob *job, int64 run_id)
+typedef struct SourceLoad
 {
+	const JobIdemJob *job;
+	int64 run_id;
+} SourceLoad;
+
+static void
+LoadAndSeal(void *argument)
+{
+	const JobIdemJob *job = ((SourceLoad *) argument)->job;
+	int64 run_id = ((SourceLoad *) argument)->run_id;
 	JobIdemScope scope;
 	JobIdemLoad load;
 	JobIdemArgs args = {.n = 0};
@@ -119,33 +125,11 @@ NoteFailure(int64 run_id, const ErrorData *error)
 static void
 LoadFromSource(const JobIdemJob *job, int64 run_id)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	SourceLoad load = {.job = job, .run_id = run_id};
+	ErrorData *error = JobIdemTry(LoadAndSeal, &load);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		LoadAndSeal(job, run_id);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
-			ReThrowError(error);
+	if (error != NULL)
 		NoteFailure(run_id, error);
-	}
-	PG_END_TRY();
 }
 
 /* Finds or inserts the run and counts the trigger; true if it is new. */

@@ -17,6 +17,7 @@
 #include "clock.h"
 #include "expire.h"
 #include "finish.h"
+#include "guarded.h"
 #include "job_idem.h"
 #include "load.h"
 #include "lock_tag.h"
@@ -65,29 +66,37 @@ CloseKeyedRun(const JobIdemJob *job, int64 run_id)
 		JobIdemSeal(job, &run);
 }
 
-/* One transaction's worth of work on a run; true if there is more. Skips a run that another tick is at. */
-static bool
-WorkOnRun(int64 run_id, int *expired)
+typedef struct Work
 {
+	int64 run_id;
+	int expired; /* leases, by this tick */
+	bool more;
+} Work;
+
+/* One transaction's worth of work on a run. Skips a run that another tick is at. */
+static void
+WorkOnRun(void *argument)
+{
+	Work *work = argument;
 	JobIdemRunRow run;
 	JobIdemJob *job;
-	bool more;
 
-	if (!JobIdemTryLock(LOCK_TICK, JobIdemFold(run_id), (uint32) run_id, true) ||
-		!JobIdemFindRun(run_id, RUN_READ, &run))
-		return false;
+	work->more = false;
+	if (!JobIdemTryLock(LOCK_TICK, JobIdemFold(work->run_id), (uint32) work->run_id, true) ||
+		!JobIdemFindRun(work->run_id, RUN_READ, &run))
+		return;
 	job = JobIdemJobById(run.job_id);
 	if (!JobIdemHasRight(job->job_id, job->owner, RIGHT_OPERATE))
-		return false;
-	*expired += JobIdemExpireOverdue(job, run_id, run.forced, JOB_IDEM_EXPIRE_AT_ONCE, &more);
-	if (more && *expired < MAX_EXPIRED)
-		return true;
-	CloseKeyedRun(job, run_id);
+		return;
+	work->expired += JobIdemExpireOverdue(job, work->run_id, run.forced, JOB_IDEM_EXPIRE_AT_ONCE, &work->more);
+	work->more = work->more && work->expired < MAX_EXPIRED;
+	if (work->more)
+		return;
+	CloseKeyedRun(job, work->run_id);
 	if (run.state == RUN_RUNNING)
-		(void) JobIdemFinish(run_id, job->job_id);
+		(void) JobIdemFinish(work->run_id, job->job_id);
 	else
-		JobIdemTallyFold(run_id);
-	return false;
+		JobIdemTallyFold(work->run_id);
 }
 
 static void
@@ -98,17 +107,24 @@ CommitAndGoOn(JobIdemScope *scope)
 	JobIdemEnterConnected(scope);
 }
 
+/* An error in one run is a WARNING that names it; the others go on. */
 static void
 TickRun(JobIdemScope *scope, int64 run_id)
 {
-	int expired = 0;
+	Work work = {.run_id = run_id};
+	ErrorData *error;
 
-	while (WorkOnRun(run_id, &expired))
+	do
 	{
 		CHECK_FOR_INTERRUPTS();
+		error = JobIdemTry(WorkOnRun, &work);
+		if (error != NULL)
+			ereport(WARNING,
+					(errcode(error->sqlerrcode),
+					 errmsg("tick could not work on run " INT64_FORMAT ": %s", run_id, error->message),
+					 errhint("The other runs go on; this one is met again at the next tick.")));
 		CommitAndGoOn(scope);
-	}
-	CommitAndGoOn(scope);
+	} while (error == NULL && work.more);
 }
 
 /* Reads the next runs after `last` into `runs`. */

@@ -2,20 +2,27 @@
  * token.c - draws tokens that only grow, also across crash, failover, dump and restore.
  *
  * A token is (epoch << 44) | number. The number comes from a sequence; the epoch is that of the newest row of
- * job_idem.epoch, which belongs to one cluster, timeline and database. The first claim that finds the row to be another's adds one
- * under a try-lock; whoever does not get the lock uses the same number without adding it, since what it would add is
- * determined. Tokens are drawn after the locks of a claim, so that a later holder's is larger.
+ * job_idem.epoch, which belongs to one database of one cluster and timeline. The first claim that finds the row to be
+ * another's adds one under a try-lock; whoever does not get the lock uses the same number without adding it, since what
+ * it would add is determined. Tokens are drawn after the locks of a claim, so that a later holder's is larger.
+ *
+ * A number is on disk before anybody sees it, whatever synchronous_commit says: a crash must not issue it again. That
+ * costs at most one flush in 32 numbers, since the sequence logs so many ahead.
  */
 #include "postgres.h"
 
+#include "access/relation.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "access.h"
@@ -27,27 +34,21 @@
 #include "token.h"
 
 #define NUMBER_BITS 44
-#define MAX_NUMBER ((INT64CONST(1) << NUMBER_BITS) - 1)
 #define MAX_EPOCH ((1 << (63 - NUMBER_BITS)) - 1)
-/* more than the tokens that a crash under asynchronous commit can forget */
-#define RESTART_STEP (1 << 20)
 
 JOB_IDEM_STATEMENT(newest_epoch,
-				   "SELECT epoch, system_identifier, timeline, server_start, database FROM job_idem.epoch"
+				   "SELECT epoch, system_identifier, timeline, database FROM job_idem.epoch"
 				   " ORDER BY epoch DESC LIMIT 1",
 				   0, InvalidOid);
 JOB_IDEM_STATEMENT(put_epoch,
-				   "INSERT INTO job_idem.epoch AS e (epoch, system_identifier, timeline, server_start, since, database)"
-				   " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (epoch) DO UPDATE SET server_start = excluded.server_start"
-				   " WHERE e.system_identifier = excluded.system_identifier AND e.timeline = excluded.timeline"
-				   " AND e.database = excluded.database",
-				   6, INT4OID, INT8OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, OIDOID);
+				   "INSERT INTO job_idem.epoch (epoch, system_identifier, timeline, database, since)"
+				   " VALUES ($1, $2, $3, $4, $5) ON CONFLICT (epoch) DO NOTHING",
+				   5, INT4OID, INT8OID, INT4OID, OIDOID, TIMESTAMPTZOID);
 
 typedef struct Epoch
 {
 	int32 number;
-	bool ours;	/* of this cluster, timeline and database */
-	bool noted; /* its row knows this start of the server */
+	bool ours; /* of this database, cluster and timeline */
 } Epoch;
 
 int64
@@ -59,26 +60,22 @@ JobIdemNextValue(const char *sequence)
 	return DatumGetInt64(DirectFunctionCall1(nextval_oid, ObjectIdGetDatum(relation)));
 }
 
-/*
- * Steps past every number that was drawn before this start of the server. Callers queue for a moment, so that the
- * sequence is only ever set forward; one step a backend is enough.
- */
-static void
-StepSequence(void)
+/* The next number, on disk. */
+static int64
+DrawNumber(void)
 {
-	static bool stepped = false;
-	Oid relation;
-	int64 number;
+	Oid sequence = get_relname_relid("token_seq", get_namespace_oid("job_idem", false));
+	int64 number = DatumGetInt64(DirectFunctionCall1(nextval_oid, ObjectIdGetDatum(sequence)));
+	Relation relation = relation_open(sequence, NoLock);
+	Buffer buffer = ReadBuffer(relation, 0);
+	XLogRecPtr logged;
 
-	if (stepped)
-		return;
-	relation = get_relname_relid("token_seq", get_namespace_oid("job_idem", false));
-	JobIdemLock(LOCK_EPOCH, 0, 1, true);
-	number = JobIdemNextValue("token_seq");
-	(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(relation),
-							   Int64GetDatum(Min(number + RESTART_STEP, MAX_NUMBER)));
-	JobIdemUnlock(LOCK_EPOCH, 0, 1, true);
-	stepped = true;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	logged = PageGetLSN(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	relation_close(relation, NoLock);
+	XLogFlush(logged);
+	return number;
 }
 
 static void
@@ -89,9 +86,8 @@ NoteEpoch(int32 number)
 	JobIdemArg(&args, Int32GetDatum(number));
 	JobIdemArg(&args, Int64GetDatum((int64) GetSystemIdentifier()));
 	JobIdemArg(&args, Int32GetDatum((int32) GetWALInsertionTimeLine()));
-	JobIdemArg(&args, TimestampTzGetDatum(PgStartTime));
-	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
 	JobIdemArg(&args, ObjectIdGetDatum(MyDatabaseId));
+	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
 	(void) JobIdemRunLatest(&put_epoch, &args, 0);
 }
 
@@ -101,13 +97,11 @@ ReadEpoch(void)
 	JobIdemArgs none = {.n = 0};
 	int32 timeline = (int32) GetWALInsertionTimeLine();
 	Epoch epoch = {.number = Max(1, timeline)};
-	bool is_null;
 
 	if (JobIdemRunLatest(&newest_epoch, &none, 1) == 0)
 		return epoch;
-	epoch.ours = JobIdemInt64(0, 2) == (int64) GetSystemIdentifier() && JobIdemInt32(0, 3) == timeline &&
-		JobIdemOid(0, 5) == MyDatabaseId;
-	epoch.noted = epoch.ours && DatumGetTimestampTz(JobIdemColumn(0, 4, &is_null)) == PgStartTime;
+	epoch.ours = JobIdemInt64(0, 2) == (int64) GetSystemIdentifier() &&
+		JobIdemInt32(0, 3) == timeline && JobIdemOid(0, 4) == MyDatabaseId;
 	epoch.number = epoch.ours ? JobIdemInt32(0, 1) : Max(JobIdemInt32(0, 1) + 1, timeline);
 	return epoch;
 }
@@ -129,13 +123,9 @@ JobIdemDrawToken(void)
 	Epoch epoch = ReadEpoch();
 
 	CheckEpoch(epoch.number);
-	if (unlikely(!epoch.noted))
-	{
-		StepSequence();
-		if (JobIdemTryLock(LOCK_EPOCH, 0, 0, true))
-			NoteEpoch(epoch.number);
-	}
-	return ((int64) epoch.number << NUMBER_BITS) | JobIdemNextValue("token_seq");
+	if (unlikely(!epoch.ours) && JobIdemTryLock(LOCK_EPOCH, 0, 0, true))
+		NoteEpoch(epoch.number);
+	return ((int64) epoch.number << NUMBER_BITS) | DrawNumber();
 }
 
 PG_FUNCTION_INFO_V1(job_idem_advance_epoch);
@@ -153,6 +143,8 @@ job_idem_advance_epoch(PG_FUNCTION_ARGS)
 	epoch.number += epoch.ours ? 1 : 0;
 	CheckEpoch(epoch.number);
 	NoteEpoch(epoch.number);
+	/* a crash must not take it back from under the tokens that are issued next */
+	ForceSyncCommit();
 	JobIdemEvent("advance_epoch", 0, 0, NULL, psprintf("{\"epoch\": %d}", epoch.number), reason);
 	JobIdemLeave(&scope);
 	PG_RETURN_INT32(epoch.number);

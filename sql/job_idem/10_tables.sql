@@ -17,10 +17,9 @@ CREATE TABLE job_idem.epoch (
 	system_identifier bigint NOT NULL,
 	timeline integer NOT NULL,
 	database oid NOT NULL,
-	server_start timestamptz NOT NULL,
 	since timestamptz NOT NULL
 );
-COMMENT ON TABLE job_idem.epoch IS 'one row for each cluster, timeline or database that ever issued tokens; its number is the high part of the tokens';
+COMMENT ON TABLE job_idem.epoch IS 'one row for each database, cluster or timeline that ever issued tokens; its number is the high part of the tokens';
 
 CREATE TABLE job_idem.job (
 	job_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.job_id_seq'),

@@ -15,6 +15,14 @@ SELECT j.name AS job, j.kind, j.tier, j.version,
 	j.changed_at, j.dropped_at, j.job_id
 FROM job_idem.job j
 WHERE job_idem.may_view(j.job_id);
+COMMENT ON VIEW job_idem.jobs IS 'the jobs, with every part of their definition in force';
+COMMENT ON COLUMN job_idem.jobs.state IS 'enabled, paused (pause_job), disabled, dropped, or owner missing: that role is gone or renamed';
+COMMENT ON COLUMN job_idem.jobs.takeover_delay IS 'how long after its deadline a claim is taken back';
+COMMENT ON COLUMN job_idem.jobs.max_lease IS 'how long heartbeats can keep a claim';
+COMMENT ON COLUMN job_idem.jobs.max_attempts IS 'tries of an item before it is a dead letter';
+COMMENT ON COLUMN job_idem.jobs.backoff_max IS 'the wait before try n is at most backoff_base x backoff_factor^(n - 2), and never more than this';
+COMMENT ON COLUMN job_idem.jobs.batch_size IS 'most items of one claim; a run keeps the one it was sealed with';
+COMMENT ON COLUMN job_idem.jobs.close_after IS 'how long after its business date a run takes late items and new keys';
 
 CREATE VIEW job_idem.runs WITH (security_barrier) AS
 SELECT j.name AS job, r.business_date, r.run_key, r.state, r.priority, r.version, r.n_items + r.n_late AS n_items,
@@ -25,6 +33,14 @@ SELECT j.name AS job, r.business_date, r.run_key, r.state, r.priority, r.version
 	r.run_id
 FROM job_idem.run r JOIN job_idem.job j USING (job_id)
 WHERE job_idem.may_view(r.job_id);
+COMMENT ON VIEW job_idem.runs IS 'one row for each run key of a job; a finished run stays as the mark that its work is done';
+COMMENT ON COLUMN job_idem.runs.state IS 'loading, blocked, running, done, partial (over, but dead letters are open), cancelled, skipped, expired';
+COMMENT ON COLUMN job_idem.runs.priority IS 'larger is more urgent';
+COMMENT ON COLUMN job_idem.runs.n_items IS 'items of the list, late ones included; not known for keyed jobs, whose items appear when they are claimed';
+COMMENT ON COLUMN job_idem.runs.n_done IS 'items done; set when the run ends, before that see progress';
+COMMENT ON COLUMN job_idem.runs.n_dead IS 'open dead letters';
+COMMENT ON COLUMN job_idem.runs.trigger_count IS 'how often the run was asked for (open_run)';
+COMMENT ON COLUMN job_idem.runs.purged_at IS 'when its items were removed by retention';
 
 -- An item's effective state: a pending item in an open slice lease is claimed, in a completed one done.
 CREATE VIEW job_idem.items WITH (security_barrier) AS
@@ -45,6 +61,14 @@ FROM job_idem.item i
 		AND s.slice_no = ((i.item_no - 1) / r.batch_size)::integer
 	LEFT JOIN job_idem.lease p ON p.token = i.token
 WHERE job_idem.may_view(r.job_id);
+COMMENT ON VIEW job_idem.items IS 'the items of all runs, with the state that they are in for those who work on them';
+COMMENT ON COLUMN job_idem.items.state IS 'pending, waiting (due_at), claimed, done or dead (dead_letters)';
+COMMENT ON COLUMN job_idem.items.attempts IS 'tries that failed';
+COMMENT ON COLUMN job_idem.items.lost IS 'claims that ended before the item was finished';
+COMMENT ON COLUMN job_idem.items.worker IS 'who has it, or has finished it';
+COMMENT ON COLUMN job_idem.items.token IS 'of the claim that has it, or has finished it';
+COMMENT ON COLUMN job_idem.items.deadline IS 'until when the claim that has it lasts without a heartbeat';
+COMMENT ON COLUMN job_idem.items.item_no IS 'place in the list; negative for late items and those of keyed jobs';
 
 CREATE VIEW job_idem.leases WITH (security_barrier) AS
 SELECT j.name AS job, r.business_date, r.run_key, l.token, l.worker, l.outcome, l.claimed_at, l.deadline,
@@ -56,35 +80,70 @@ FROM job_idem.lease l
 	JOIN job_idem.job j USING (job_id)
 WHERE job_idem.may_view(r.job_id);
 
--- Reads the tally and the leases not counted in it, and the item rows of open leases only.
+-- Reads the tally and the leases not counted in it, and the item rows of open leases only. The total of a keyed run is
+COMMENT ON VIEW job_idem.leases IS 'every claim there was: who held which items until when, and how it ended';
+COMMENT ON COLUMN job_idem.leases.outcome IS 'open, completed, released (given back) or expired (taken back)';
+COMMENT ON COLUMN job_idem.leases.overdue IS 'open past its deadline and takeover_delay of the job: the next tick or idle claim takes it back';
+COMMENT ON COLUMN job_idem.leases.hard_deadline IS 'past this no heartbeat helps';
+COMMENT ON COLUMN job_idem.leases.lease_kind IS 'slice: a stretch of the list; pick: single items';
+COMMENT ON COLUMN job_idem.leases.backend IS 'process id that claimed; behind a pooler it may serve others by now';
+
+-- what has come so far. Discarded items count in percent, not as dead.
 CREATE VIEW job_idem.progress WITH (security_barrier) AS
 SELECT p.job, p.business_date, p.run_key, p.state, p.done, p.dead, p.total,
-	pg_catalog.round(100.0 * (p.done + p.dead) / nullif(p.total, 0), 1) AS percent,
-	pg_catalog.repeat('#', (20 * (p.done + p.dead) / greatest(p.total, 1))::integer)
-		|| pg_catalog.repeat('.', 20 - (20 * (p.done + p.dead) / greatest(p.total, 1))::integer) AS bar,
+	pg_catalog.round(100.0 * (p.done + p.gone) / nullif(p.total, 0), 1) AS percent,
+	pg_catalog.rpad(pg_catalog.repeat('#', (20 * (p.done + p.gone) / greatest(p.total, 1))::integer), 20, '.') AS bar,
 	p.run_id
 FROM (
-	SELECT j.name AS job, r.business_date, r.run_key, r.state, r.run_id, r.n_items + r.n_late AS total,
-		CASE WHEN r.state IN ('done', 'partial') THEN r.n_done ELSE t.n_done + u.n_done END AS done,
-		(SELECT pg_catalog.count(*) FROM job_idem.dead_letter d
-			WHERE d.run_id = r.run_id AND d.status = 'open') AS dead
+	SELECT j.name AS job, r.business_date, r.run_key, r.state, r.run_id, c.done, d.open AS dead, d.gone,
+		CASE j.kind WHEN 'keyed' THEN c.done + d.gone + w.waiting + c.held ELSE r.n_items + r.n_late END AS total
 	FROM job_idem.run r
 		JOIN job_idem.job j USING (job_id)
 		JOIN job_idem.tally t USING (run_id)
 		CROSS JOIN LATERAL (
-			SELECT coalesce(pg_catalog.sum(CASE WHEN l.outcome <> 'open' THEN l.n_done ELSE (
-				SELECT pg_catalog.count(*) FROM job_idem.item i
-				WHERE i.run_id = r.run_id AND i.token = l.token AND i.state = 'done' AND (i.item_no = ANY (l.picks)
-					OR i.item_no BETWEEN l.slice_no::bigint * r.batch_size + 1 AND (l.slice_no + 1)::bigint * r.batch_size)
-				) END), 0)::bigint AS n_done
+			SELECT t.n_done + coalesce(pg_catalog.sum(u.done), 0)::bigint AS done,
+				coalesce(pg_catalog.sum(u.held), 0)::bigint AS held
 			FROM (
-				SELECT * FROM job_idem.lease WHERE run_id = r.run_id AND slice_no > t.folded
+				SELECT l.n_done AS done, 0 AS held FROM job_idem.lease l
+				WHERE l.run_id = r.run_id AND l.slice_no > t.folded AND l.outcome <> 'open'
 				UNION ALL
-				SELECT * FROM job_idem.lease WHERE run_id = r.run_id AND slice_no = ANY (t.behind)
+				SELECT l.n_done, 0 FROM job_idem.lease l
+				WHERE l.run_id = r.run_id AND l.slice_no = ANY (t.behind) AND l.outcome <> 'open'
 				UNION ALL
-				SELECT * FROM job_idem.lease WHERE run_id = r.run_id AND pick_open IS NOT NULL) AS l
-			WHERE r.state NOT IN ('done', 'partial')) AS u
+				SELECT l.n_done, 0 FROM job_idem.lease l
+				WHERE l.run_id = r.run_id AND l.pick_open IS NOT NULL AND NOT l.pick_open
+				UNION ALL
+				SELECT o.done, 0
+				FROM (
+					SELECT l.token, l.slice_no FROM job_idem.lease l
+					WHERE l.run_id = r.run_id AND l.slice_no > t.folded AND l.outcome = 'open'
+					UNION ALL
+					SELECT l.token, l.slice_no FROM job_idem.lease l
+					WHERE l.run_id = r.run_id AND l.slice_no = ANY (t.behind) AND l.outcome = 'open') AS l
+					CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS done FROM job_idem.item i
+						WHERE i.run_id = r.run_id AND i.item_no > l.slice_no::bigint * r.batch_size
+						AND i.item_no <= (l.slice_no + 1)::bigint * r.batch_size
+						AND i.state = 'done' AND i.token = l.token) AS o
+				UNION ALL
+				SELECT o.done, o.held
+				FROM job_idem.lease l
+					CROSS JOIN LATERAL (SELECT pg_catalog.count(*) FILTER (WHERE i.state = 'done') AS done,
+						pg_catalog.count(*) FILTER (WHERE i.state = 'claimed') AS held FROM job_idem.item i
+						WHERE i.run_id = r.run_id AND i.item_no = ANY (l.picks) AND i.token = l.token) AS o
+				WHERE l.run_id = r.run_id AND l.pick_open) AS u) AS c
+		CROSS JOIN LATERAL (
+			SELECT pg_catalog.count(*) FILTER (WHERE d.status = 'open') AS open,
+				pg_catalog.count(*) FILTER (WHERE d.status <> 'replayed') AS gone
+			FROM job_idem.dead_letter d WHERE d.run_id = r.run_id) AS d
+		CROSS JOIN LATERAL (
+			SELECT pg_catalog.count(*) AS waiting FROM job_idem.item i
+			WHERE i.run_id = r.run_id AND i.due_at IS NOT NULL AND j.kind = 'keyed') AS w
 	WHERE job_idem.may_view(r.job_id)) AS p;
+COMMENT ON VIEW job_idem.progress IS 'how far each run is; costs the same however many items a run has';
+COMMENT ON COLUMN job_idem.progress.done IS 'items done';
+COMMENT ON COLUMN job_idem.progress.dead IS 'open dead letters';
+COMMENT ON COLUMN job_idem.progress.total IS 'items of the run';
+COMMENT ON COLUMN job_idem.progress.percent IS 'done and dead, of total';
 
 CREATE VIEW job_idem.dead_letters WITH (security_barrier) AS
 SELECT d.dead_letter_id, j.name AS job, r.business_date, r.run_key, d.item_key, d.status, d.reason, d.kind, d.sqlstate,
@@ -96,3 +155,10 @@ FROM job_idem.dead_letter d
 	JOIN job_idem.run r USING (run_id)
 	JOIN job_idem.job j USING (job_id)
 WHERE job_idem.may_view(r.job_id);
+COMMENT ON VIEW job_idem.dead_letters IS 'items that are not tried again by themselves; replay or discard resolves one for good';
+COMMENT ON COLUMN job_idem.dead_letters.status IS 'open, replayed or discarded';
+COMMENT ON COLUMN job_idem.dead_letters.kind IS 'of the last failure: transient, business, lost or unknown';
+COMMENT ON COLUMN job_idem.dead_letters.attempts IS 'tries that failed';
+COMMENT ON COLUMN job_idem.dead_letters.message IS 'of the last failure';
+COMMENT ON COLUMN job_idem.dead_letters.payload IS 'of the item when it died';
+COMMENT ON COLUMN job_idem.dead_letters.note IS 'what the one who resolved it said';
