@@ -51,9 +51,9 @@ sub claim
 {
 	my ($session, $job, $more) = @_;
 	my @rows = split /\n/, $session->query("SELECT token, item_key FROM job_idem.claim_items('$job'" . ($more || '') . ')');
-	my ($token) = map { (split /\|/)[0] } @rows;
 
-	return ($token, map { (split /\|/, $_, 2)[1] } @rows);
+	return if !@rows;
+	return ((split /\|/, $rows[0])[0], map { (split /\|/, $_, 2)[1] } @rows);
 }
 
 # The business write of some items, as SQL.
@@ -82,7 +82,6 @@ sub drain
 
 	while (my ($token, @keys) = claim($session, $job))
 	{
-		last unless defined $token;
 		work_on($session, $token, @keys);
 		$done += @keys;
 	}
