@@ -123,6 +123,7 @@ BEGIN
 		PERFORM job_idem.mark_failed(c.token, 'often', 'try ' || i, transient => true);
 		SELECT * INTO STRICT c FROM job_idem.claim_item('mark_failed many', '2026-11-30', 'often');
 		ASSERT c.attempt = i + 1;
+		COMMIT;
 	END LOOP;
 END
 $$;
