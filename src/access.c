@@ -1,13 +1,14 @@
 /*
  * access.c - who may do what, and acting as the tables' owner.
  *
- * Every SQL-callable verb opens a scope: it connects to SPI, remembers the caller, becomes the extension's owner and pins
- * search_path, so that nobody needs rights on the tables and no name of a caller's schema is ever used. The verb then
- * checks the caller's right on the job it found. An error leaves the scope by itself: the server restores user and
- * settings when it aborts the (sub)transaction.
+ * Every SQL-callable verb opens a scope: it connects to SPI, remembers the caller, becomes the
+ * extension's owner and pins search_path, so that nobody needs rights on the tables and no name of
+ * a caller's schema is ever used. The verb then checks the caller's right on the job it found. An
+ * error leaves the scope by itself: the server restores user and settings when it aborts the
+ * (sub)transaction.
  *
- * Sequential scans are switched off inside a scope because plans are kept: one made while a table was small would read
- * the whole of it for ever after. JIT would compile those one-row plans.
+ * Sequential scans are switched off inside a scope because plans are kept: one made while a table
+ * was small would read the whole of it for ever after. JIT would compile those one-row plans.
  */
 #include "postgres.h"
 
@@ -25,7 +26,8 @@
 #include "spi.h"
 
 JOB_IDEM_STATEMENT(find_levels, "SELECT role::oid, level FROM job_idem.access", 0, InvalidOid);
-JOB_IDEM_STATEMENT(find_workers, "SELECT role::oid FROM job_idem.job_worker WHERE job_id = $1", 1, INT8OID);
+JOB_IDEM_STATEMENT(find_workers, "SELECT role::oid FROM job_idem.job_worker WHERE job_id = $1",
+				   1, INT8OID);
 /* who called the verb that is running now; valid inside a scope */
 static Oid current_caller = InvalidOid;
 
@@ -47,7 +49,8 @@ JobIdemOwner(void)
 static void
 Pin(const char *name, const char *value)
 {
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
 }
 
 static void
@@ -97,15 +100,19 @@ JobIdemLeave(JobIdemScope *scope)
 }
 
 /*
- * Acts as a role on behalf of a job, outside or inside a scope: in a restricted security context and with search_path
- * pinned. The text that runs so may call our functions, which change the caller in force.
+ * Acts as a role on behalf of a job, outside or inside a scope: in a restricted security context
+ * and with search_path pinned. The text that runs so may call our functions, which change the
+ * caller in force.
  */
 void
 JobIdemBecome(Oid role, JobIdemDisguise *before)
 {
+	int context;
+
 	before->caller = current_caller;
 	GetUserIdAndSecContext(&before->user, &before->context);
-	SetUserIdAndSecContext(role, before->context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	context = before->context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION;
+	SetUserIdAndSecContext(role, context);
 	before->guc_level = NewGUCNestLevel();
 	Pin("search_path", "pg_catalog, pg_temp");
 }
@@ -182,8 +189,8 @@ IsWorkerOf(Oid caller, int64 job_id)
 }
 
 /*
- * The cheap answers first: superusers, the extension's owner and the job's owner cost no statement. Overwrites the last
- * statement's result otherwise.
+ * The cheap answers first: superusers, the extension's owner and the job's owner cost no
+ * statement. Overwrites the last statement's result otherwise.
  */
 bool
 JobIdemHasRight(int64 job_id, Oid job_owner, JobIdemRight right)

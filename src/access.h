@@ -25,7 +25,10 @@ extern void JobIdemLeave(JobIdemScope *scope);
 extern void JobIdemEnterConnected(JobIdemScope *scope);
 extern void JobIdemLeaveConnected(JobIdemScope *scope);
 
-/* The time between JobIdemBecome and JobIdemUnbecome, when text of a job's owner runs as that owner. */
+/*
+ * The time between JobIdemBecome and JobIdemUnbecome, when text of a job's owner runs as that
+ * owner.
+ */
 typedef struct JobIdemDisguise
 {
 	Oid caller;

@@ -1,8 +1,9 @@
 /*
  * backoff.c - how long to wait before the next try.
  *
- * Pure and total: attempt, times (microseconds) and key are arguments, and every attempt from 1 up has a delay. The
- * jitter is a hash of key and attempt, so that a mass failure does not come back in one second and a test can repeat it.
+ * Pure and total: attempt, times (microseconds) and key are arguments, and every attempt from 1 up
+ * has a delay. The jitter is a hash of key and attempt, so that a mass failure does not come back
+ * in one second and a test can repeat it.
  */
 #include "postgres.h"
 
@@ -72,7 +73,9 @@ job_idem_backoff_delay(PG_FUNCTION_ARGS)
 				 errmsg("attempt and factor must be 1 or more"),
 				 errhint("Attempts are counted from 1.")));
 	PG_RETURN_INTERVAL_P(JobIdemMicrosInterval(JobIdemBackoff(PG_GETARG_INT32(0),
-															  SpanArgument(fcinfo, 1, "base"), factor,
+															  SpanArgument(fcinfo, 1, "base"),
+															  factor,
 															  SpanArgument(fcinfo, 3, "max"),
-															  text_to_cstring(PG_GETARG_TEXT_PP(4)))));
+															  text_to_cstring(PG_GETARG_TEXT_PP(
+																  4)))));
 }

@@ -1,9 +1,10 @@
 /*
  * claim.c - claim_items: due items, a fresh slice, a gap, or nothing.
  *
- * Runs are tried by priority, then business date. Nothing here waits: items are taken SKIP LOCKED, a slice under its
- * try-lock; what another claim has open is passed over. Candidates are read once per run; the INSERT of the lease and
- * the row locks decide. The frontier of a run is the largest slice that has a lease: one backward index step.
+ * Runs are tried by priority, then business date. Nothing here waits: items are taken SKIP LOCKED,
+ * a slice under its try-lock; what another claim has open is passed over. Candidates are read once
+ * per run; the INSERT of the lease and the row locks decide. The frontier of a run is the largest
+ * slice that has a lease: one backward index step.
  */
 #include "postgres.h"
 
@@ -30,14 +31,18 @@
 #include "spi.h"
 #include "take.h"
 
-/* Running runs after ($3, $4, $5) in claim order, and what there is to take; `lost` is NULL where nothing is due. */
+/*
+ * Running runs after ($3, $4, $5) in claim order, and what there is to take; `lost` is NULL where
+ * nothing is due.
+ */
 JOB_IDEM_STATEMENT(candidates,
-				   "SELECT - r.priority::bigint, r.business_date, r.run_id, r.run_key, r.batch_size, r.n_items, r.n_slices,"
-				   " coalesce((SELECT l.slice_no FROM job_idem.lease l WHERE l.run_id = r.run_id AND l.slice_no IS NOT NULL"
+				   "SELECT - r.priority::bigint, r.business_date, r.run_id, r.run_key,"
+				   " r.batch_size, r.n_items, r.n_slices,"
+				   " coalesce((SELECT l.slice_no FROM job_idem.lease l WHERE l.run_id = r.run_id"
+				   " AND l.slice_no IS NOT NULL"
 				   "  ORDER BY l.slice_no DESC LIMIT 1), -1),"
-				   " (SELECT i.lost FROM job_idem.item i WHERE i.run_id = r.run_id AND i.due_at <= $2"
-				   "  ORDER BY i.due_at LIMIT 1),"
-				   " t.folded, t.behind"
+				   " (SELECT i.lost FROM job_idem.item i WHERE i.run_id = r.run_id AND i.due_at"
+				   " <= $2  ORDER BY i.due_at LIMIT 1), t.folded, t.behind"
 				   " FROM job_idem.run r JOIN job_idem.tally t USING (run_id)"
 				   " WHERE r.job_id = $1 AND r.state = 'running' AND r.paused_at IS NULL"
 				   " AND (- r.priority::bigint, r.business_date, r.run_id) > ($3, $4, $5)"
@@ -45,10 +50,13 @@ JOB_IDEM_STATEMENT(candidates,
 				   " ORDER BY - r.priority::bigint, r.business_date, r.run_id",
 				   7, INT8OID, TIMESTAMPTZOID, INT8OID, DATEOID, INT8OID, DATEOID, TEXTOID);
 
-/* Items lost once are claimed in small company, items lost twice alone: $3 is the class, $4 its largest company. */
+/*
+ * Items lost once are claimed in small company, items lost twice alone: $3 is the class, $4 its
+ * largest company.
+ */
 JOB_IDEM_STATEMENT(lock_due,
-				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND due_at <= $2 AND least(lost, 2) = $3"
-				   " ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED",
+				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND due_at <= $2 AND"
+				   " least(lost, 2) = $3 ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED",
 				   4, INT8OID, TIMESTAMPTZOID, INT4OID, INT8OID);
 JOB_IDEM_STATEMENT(claim_due,
 				   "UPDATE job_idem.item SET state = 'claimed', token = $3, due_at = NULL"
@@ -56,22 +64,28 @@ JOB_IDEM_STATEMENT(claim_due,
 				   3, INT8OID, INT8ARRAYOID, INT8OID);
 
 #define CLAIMED_COLUMNS \
-	"SELECT $1, $2, $3, $4, item_key, payload, attempts + 1, $5 FROM job_idem.item WHERE run_id = $2"
+	"SELECT $1, $2, $3, $4, item_key, payload, attempts + 1, $5 FROM job_idem.item" \
+	" WHERE run_id = $2"
 JOB_IDEM_STATEMENT(slice_rows,
-				   CLAIMED_COLUMNS " AND item_no BETWEEN $6 AND $7 AND state = 'pending' ORDER BY item_no",
+				   CLAIMED_COLUMNS " AND item_no BETWEEN $6 AND $7 AND state = 'pending'"
+								   " ORDER BY item_no",
 				   7, INT8OID, INT8OID, DATEOID, TEXTOID, TIMESTAMPTZOID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(pick_rows,
 				   CLAIMED_COLUMNS " AND item_no = ANY ($6)",
 				   6, INT8OID, INT8OID, DATEOID, TEXTOID, TIMESTAMPTZOID, INT8ARRAYOID);
-JOB_IDEM_STATEMENT(correct_count, "UPDATE job_idem.lease SET n_items = $2 WHERE token = $1", 2, INT8OID, INT4OID);
+JOB_IDEM_STATEMENT(correct_count, "UPDATE job_idem.lease SET n_items = $2 WHERE token = $1", 2,
+				   INT8OID, INT4OID);
 
 JOB_IDEM_STATEMENT(gaps_behind,
 				   "SELECT b FROM unnest($2) AS b WHERE b < $3"
-				   " AND NOT EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND slice_no = b) ORDER BY b",
+				   " AND NOT EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND slice_no ="
+				   " b) ORDER BY b",
 				   3, INT8OID, INT4ARRAYOID, INT4OID);
 JOB_IDEM_STATEMENT(gaps_above,
-				   "SELECT previous + 1, slice_no - 1 FROM (SELECT slice_no, lag(slice_no, 1, $2) OVER (ORDER BY slice_no)"
-				   "  AS previous FROM job_idem.lease WHERE run_id = $1 AND slice_no > $2 ORDER BY slice_no LIMIT 20000) s"
+				   "SELECT previous + 1, slice_no - 1 FROM (SELECT slice_no, lag(slice_no, 1,"
+				   " $2) OVER (ORDER BY slice_no)"
+				   "  AS previous FROM job_idem.lease WHERE run_id = $1 AND slice_no > $2 ORDER"
+				   " BY slice_no LIMIT 20000) s"
 				   " WHERE slice_no > previous + 1 ORDER BY 1 LIMIT 64",
 				   2, INT8OID, INT4OID);
 
@@ -144,14 +158,19 @@ ReadCandidates(Search *search, uint64 limit, uint64 *n)
 	return found;
 }
 
-/* Sends the claimed items to the result, straight from the executor; the statement reads what is committed now. */
+/*
+ * Sends the claimed items to the result, straight from the executor; the statement reads what is
+ * committed now.
+ */
 static uint64
-Emit(Search *search, const Candidate *run, JobIdemStatement *statement, Datum sixth, NullableDatum seventh)
+Emit(Search *search, const Candidate *run, JobIdemStatement *statement, Datum sixth,
+	 NullableDatum seventh)
 {
 	DestReceiver *receiver = CreateDestReceiver(DestTuplestore);
 	JobIdemArgs args = {.n = 0};
 
-	SetTuplestoreDestReceiverParams(receiver, search->rows, CurrentMemoryContext, false, NULL, NULL);
+	SetTuplestoreDestReceiverParams(receiver, search->rows, CurrentMemoryContext, false, NULL,
+									NULL);
 	JobIdemArg(&args, Int64GetDatum(search->claim.token));
 	JobIdemArg(&args, Int64GetDatum(run->run_id));
 	JobIdemArg(&args, DateADTGetDatum(run->business_date));
@@ -186,7 +205,8 @@ TryDueClass(Search *search, const Candidate *run, int class, int64 company)
 	for (i = 0; i < n; i++)
 		item_nos[i] = Int64GetDatum(JobIdemInt64(i, 1));
 	JobIdemTakePicks(&search->claim, item_nos, (int) n);
-	picks = PointerGetDatum(construct_array(item_nos, (int) n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+	picks = PointerGetDatum(construct_array(item_nos, (int) n, INT8OID, sizeof(int64),
+											FLOAT8PASSBYVAL,
 											TYPALIGN_DOUBLE));
 	JobIdemArg(&args, Int64GetDatum(run->run_id));
 	JobIdemArg(&args, picks);
@@ -218,7 +238,10 @@ TryDue(Search *search, const Candidate *run)
 	return false;
 }
 
-/* Records how many items the claim of a slice really has; an empty slice is closed, and the claim goes on. */
+/*
+ * Records how many items the claim of a slice really has; an empty slice is closed, and the claim
+ * goes on.
+ */
 static bool
 Settle(Search *search, int32 expected, int32 n)
 {
@@ -353,7 +376,8 @@ ReadArguments(FunctionCallInfo fcinfo, Search *search)
 	search->claim.worker = JobIdemWorkerArgument(fcinfo, 1);
 	search->business_date.isnull = PG_ARGISNULL(2);
 	if (!PG_ARGISNULL(2))
-		search->business_date.value = DateADTGetDatum(JobIdemDateArgument(fcinfo, 2, "business_date"));
+		search->business_date.value = DateADTGetDatum(JobIdemDateArgument(fcinfo, 2,
+																		  "business_date"));
 	search->run_key.isnull = PG_ARGISNULL(3);
 	search->run_key.value = PG_GETARG_DATUM(3);
 	search->claim.lease = JobIdemLeaseArgument(fcinfo, 4);

@@ -1,9 +1,10 @@
 /*
- * claim_item.c - claims one key: the idempotency key for any caller. Never waits but for an open add_items of that key.
+ * claim_item.c - claims one key: the idempotency key for any caller. Never waits but for an open
+ * add_items of that key.
  *
- * It looks first: what is done, dead or closed is answered at once. Then it takes the key's try-lock, and claims by
- * compare-and-swap on the waiting row, or by inserting a new one under the run lock (shared), which a finish needs
- * exclusively. Lock order: run lock, key, lease, item.
+ * It looks first: what is done, dead or closed is answered at once. Then it takes the key's
+ * try-lock, and claims by compare-and-swap on the waiting row, or by inserting a new one under the
+ * run lock (shared), which a finish needs exclusively. Lock order: run lock, key, lease, item.
  */
 #include "postgres.h"
 
@@ -30,17 +31,19 @@
 #include "token.h"
 
 JOB_IDEM_STATEMENT(look,
-				   "SELECT i.item_no, CASE WHEN i.state = 'pending' AND l.outcome = 'completed' THEN 'done'"
-				   "  WHEN i.state = 'pending' AND l.outcome = 'open' THEN 'claimed'"
+				   "SELECT i.item_no, CASE WHEN i.state = 'pending' AND l.outcome = 'completed'"
+				   " THEN 'done'  WHEN i.state = 'pending' AND l.outcome = 'open' THEN 'claimed'"
 				   "  WHEN i.state = 'waiting' AND i.due_at <= $3 THEN 'due' ELSE i.state END,"
 				   " i.attempts, i.result, $4 IS NOT NULL AND i.payload IS DISTINCT FROM $4"
-				   " FROM job_idem.item i JOIN job_idem.run r USING (run_id) LEFT JOIN job_idem.lease l"
-				   "  ON i.item_no > 0 AND l.run_id = i.run_id AND l.slice_no = ((i.item_no - 1) / r.batch_size)::integer"
+				   " FROM job_idem.item i JOIN job_idem.run r USING (run_id) LEFT JOIN"
+				   " job_idem.lease l"
+				   "  ON i.item_no > 0 AND l.run_id = i.run_id AND l.slice_no = ((i.item_no - 1)"
+				   " / r.batch_size)::integer"
 				   " WHERE i.run_id = $1 AND i.item_key = $2",
 				   4, INT8OID, TEXTOID, TIMESTAMPTZOID, JSONBOID);
 JOB_IDEM_STATEMENT(lock_waiting,
-				   "SELECT attempts FROM job_idem.item WHERE run_id = $1 AND item_no = $2 AND state = 'waiting'"
-				   " AND due_at <= $3 FOR UPDATE SKIP LOCKED",
+				   "SELECT attempts FROM job_idem.item WHERE run_id = $1 AND item_no = $2 AND"
+				   " state = 'waiting' AND due_at <= $3 FOR UPDATE SKIP LOCKED",
 				   3, INT8OID, INT8OID, TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(claim_waiting,
 				   "UPDATE job_idem.item SET state = 'claimed', token = $3, due_at = NULL"
@@ -48,10 +51,13 @@ JOB_IDEM_STATEMENT(claim_waiting,
 				   3, INT8OID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(insert_claimed,
 				   "INSERT INTO job_idem.item (run_id, item_no, item_key, payload, state, token)"
-				   " VALUES ($1, $2, $3, $4, 'claimed', $5) ON CONFLICT (run_id, item_key) DO NOTHING",
+				   " VALUES ($1, $2, $3, $4, 'claimed', $5) ON CONFLICT (run_id, item_key) DO"
+				   " NOTHING",
 				   5, INT8OID, INT8OID, TEXTOID, JSONBOID, INT8OID);
 JOB_IDEM_STATEMENT(forget_lease, "DELETE FROM job_idem.lease WHERE token = $1", 1, INT8OID);
-JOB_IDEM_STATEMENT(run_is_paused, "SELECT paused_at IS NOT NULL FROM job_idem.run WHERE run_id = $1", 1, INT8OID);
+JOB_IDEM_STATEMENT(run_is_paused, "SELECT paused_at IS NOT NULL FROM job_idem.run WHERE run_id ="
+								  " $1",
+				   1, INT8OID);
 
 typedef struct Key
 {
@@ -168,7 +174,8 @@ ClaimNew(Key *key)
 	/* a finish has it: then the run is sealed */
 	if (!JobIdemTryLock(LOCK_RUN, JobIdemFold(key->claim.run_id), 0, false))
 		return "closed";
-	if (!JobIdemTryLock(LOCK_KEY, JobIdemFold(key->claim.run_id), JobIdemHashKey(key->item_key), true))
+	if (!JobIdemTryLock(LOCK_KEY, JobIdemFold(key->claim.run_id), JobIdemHashKey(key->item_key),
+						true))
 		return "busy";
 	if (!TakesKeys(key))
 		return "closed";
@@ -229,12 +236,16 @@ TryClaim(Key *key)
 		return "waiting";
 	if (strcmp(state, "due") != 0)
 		return "waiting";
-	if (!JobIdemTryLock(LOCK_KEY, JobIdemFold(key->claim.run_id), JobIdemHashKey(key->item_key), true))
+	if (!JobIdemTryLock(LOCK_KEY, JobIdemFold(key->claim.run_id), JobIdemHashKey(key->item_key),
+						true))
 		return "busy";
 	return ClaimWaiting(key);
 }
 
-/* A run that has ended, or been cancelled, answers for the keys it knows as done or dead, and is closed to others. */
+/*
+ * A run that has ended, or been cancelled, answers for the keys it knows as done or dead, and is
+ * closed to others.
+ */
 static const char *
 Outcome(Key *key)
 {

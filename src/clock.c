@@ -1,8 +1,9 @@
 /*
  * clock.c - the only reader of time.
  *
- * The clock is the server's at the moment of the call, not of the transaction: a lease taken late in a long
- * transaction runs from then. Tests move it with job_idem.clock_offset, or stop it with job_idem.clock_freeze.
+ * The clock is the server's at the moment of the call, not of the transaction: a lease taken late
+ * in a long transaction runs from then. Tests move it with job_idem.clock_offset, or stop it with
+ * job_idem.clock_freeze.
  */
 #include "postgres.h"
 
@@ -22,14 +23,16 @@ JobIdemNow(void)
 	if (job_idem_clock_freeze != NULL && job_idem_clock_freeze[0] != '\0')
 		now = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in,
 													  CStringGetDatum(job_idem_clock_freeze),
-													  ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+													  ObjectIdGetDatum(InvalidOid),
+													  Int32GetDatum(-1)));
 	else
 		now = GetCurrentTimestamp();
 	return now + (int64) (job_idem_clock_offset * USECS_PER_SEC);
 }
 
 /*
- * Length of an interval in microseconds, months counted as 30 days as interval comparison does; saturates.
+ * Length of an interval in microseconds, months counted as 30 days as interval comparison does;
+ * saturates.
  */
 int64
 JobIdemIntervalMicros(const Interval *span)

@@ -1,8 +1,10 @@
 /*
- * complete.c - mark_done, mark_done_many and mark_all_done: the effect and its completion in one transaction, once.
+ * complete.c - mark_done, mark_done_many and mark_all_done: the effect and its completion in one
+ * transaction, once.
  *
- * Completion is a compare-and-swap on the item's row, or, for a whole slice, on the lease's. It succeeds once: a repeated
- * transaction (lost answer to COMMIT) raises JI010, a stale one JI001, so that their business writes roll back.
+ * Completion is a compare-and-swap on the item's row, or, for a whole slice, on the lease's. It
+ * succeeds once: a repeated transaction (lost answer to COMMIT) raises JI010, a stale one JI001,
+ * so that their business writes roll back.
  */
 #include "postgres.h"
 
@@ -20,44 +22,60 @@
 #include "lease.h"
 #include "spi.h"
 
-/* Marks one item under a lease that is locked and open. A forced cancel of the run voids the claim at any time. */
+/* Item i is lease $2's to finish; $4 to $5 is the slice's range, empty for picks. */
+#define STILL_OURS \
+	"((i.state = 'pending' AND i.item_no BETWEEN $4 AND $5)" \
+	" OR (i.state = 'claimed' AND i.token = $2))"
+
+/*
+ * Marks one item under a lease that is locked and open. A forced cancel of the run voids the claim
+ * at any time.
+ */
 JOB_IDEM_STATEMENT(mark_one,
-				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6, result = $7"
-				   " FROM job_idem.run r WHERE r.run_id = $1 AND NOT r.cancel_forced"
-				   " AND i.run_id = $1 AND i.item_key = $3 AND " CAS("((i.state = 'pending' AND i.item_no BETWEEN $4 AND $5)"
-																	 " OR (i.state = 'claimed' AND i.token = $2))") " RETURNING i.item_no",
+				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6,"
+				   " result = $7 FROM job_idem.run r WHERE r.run_id = $1 AND NOT r.cancel_forced"
+				   " AND i.run_id = $1 AND i.item_key = $3"
+				   " AND " CAS(STILL_OURS) " RETURNING i.item_no",
 				   7, INT8OID, INT8OID, TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID);
 
 /* An item that is left. Work mostly goes upward, so the last one stays to be seen longest. */
 JOB_IDEM_STATEMENT(last_of_slice,
-				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_no BETWEEN $2 AND $3"
-				   " AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
+				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_no BETWEEN $2"
+				   " AND $3 AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
 				   3, INT8OID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(last_of_picks,
 				   "SELECT i.item_no FROM job_idem.lease l JOIN job_idem.item i"
 				   " ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
-				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY i.item_no LIMIT 1",
+				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY"
+				   " i.item_no LIMIT 1",
 				   1, INT8OID);
 
-/* Locks in order of item_no, so that two calls with the same keys cannot deadlock; nothing of another lease. */
+/*
+ * Locks in order of item_no, so that two calls with the same keys cannot deadlock; nothing of
+ * another lease.
+ */
 JOB_IDEM_STATEMENT(lock_many,
-				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_key = ANY ($3)"
-				   " AND ((state = 'pending' AND item_no BETWEEN $4 AND $5) OR (state = 'claimed' AND token = $2))"
-				   " ORDER BY item_no FOR NO KEY UPDATE",
+				   "SELECT i.item_no FROM job_idem.item i WHERE i.run_id = $1"
+				   " AND i.item_key = ANY ($3) AND " STILL_OURS
+				   " ORDER BY i.item_no FOR NO KEY UPDATE",
 				   5, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(mark_many,
-				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6, result = k.result"
-				   " FROM (SELECT DISTINCT ON (item_key) item_key, result FROM unnest($3, $7) AS u (item_key, result)) k"
-				   " WHERE i.run_id = $1 AND i.item_key = k.item_key AND " CAS("((i.state = 'pending'"
-																			   " AND i.item_no BETWEEN $4 AND $5) OR (i.state = 'claimed' AND i.token = $2))"),
-				   7, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBARRAYOID);
+				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6,"
+				   " result = k.result FROM (SELECT DISTINCT ON (item_key) item_key, result"
+				   "  FROM unnest($3, $7) AS u (item_key, result)) k"
+				   " WHERE i.run_id = $1 AND i.item_key = k.item_key AND " CAS(STILL_OURS),
+				   7, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID, TIMESTAMPTZOID,
+				   JSONBARRAYOID);
 
-/* Of the keys left out of a whole completion: how many belong to the lease, and how many of those are unfinished. */
+/*
+ * Of the keys left out of a whole completion: how many belong to the lease, and how many of those
+ * are unfinished.
+ */
 JOB_IDEM_STATEMENT(excepted,
-				   "SELECT count(*), count(*) FILTER (WHERE (i.state = 'pending' AND l.slice_no IS NOT NULL)"
-				   "  OR (i.state = 'claimed' AND i.token = $1))"
-				   " FROM job_idem.lease l JOIN job_idem.item i ON i.run_id = l.run_id AND i.item_key = ANY ($2)"
-				   " WHERE l.token = $1 AND (i.item_no = ANY (l.picks)"
+				   "SELECT count(*), count(*) FILTER (WHERE (i.state = 'pending' AND l.slice_no"
+				   " IS NOT NULL)  OR (i.state = 'claimed' AND i.token = $1))"
+				   " FROM job_idem.lease l JOIN job_idem.item i ON i.run_id = l.run_id AND"
+				   " i.item_key = ANY ($2) WHERE l.token = $1 AND (i.item_no = ANY (l.picks)"
 				   "  OR (l.picks IS NULL AND i.item_no BETWEEN $3 AND $4))",
 				   4, INT8OID, TEXTARRAYOID, INT8OID, INT8OID);
 
@@ -79,7 +97,10 @@ ItemArgs(JobIdemArgs *args, const JobIdemFenced *fenced, Datum keys)
 	JobIdemArg(args, TimestampTzGetDatum(JobIdemNow()));
 }
 
-/* Locks the lease and checks everything that a mark needs; remembers it for the transaction's next mark. */
+/*
+ * Locks the lease and checks everything that a mark needs; remembers it for the transaction's next
+ * mark.
+ */
 static JobIdemFenced *
 Fence(int64 token, JobIdemLease *lease)
 {
@@ -106,9 +127,9 @@ MarkOne(const JobIdemFenced *fenced, Datum key, NullableDatum result)
 }
 
 /*
- * Is anything left of the lease, as far as this transaction sees? It looks only when it has marked the item that it saw
- * last; another thread may have finished that one meanwhile: then the lease stays open for the next heartbeat, release
- * or expiry to close.
+ * Is anything left of the lease, as far as this transaction sees? It looks only when it has marked
+ * the item that it saw last; another thread may have finished that one meanwhile: then the lease
+ * stays open for the next heartbeat, release or expiry to close.
  */
 static bool
 HasMore(JobIdemFenced *fenced, int64 marked)
@@ -197,7 +218,10 @@ DistinctKeys(ArrayType *array, int *n_distinct)
 	return keys;
 }
 
-/* The results argument: one for each key, or an empty array, whose elements unnest() reads as NULL. */
+/*
+ * The results argument: one for each key, or an empty array, whose elements unnest() reads as
+ * NULL.
+ */
 static Datum
 Results(FunctionCallInfo fcinfo, int i, int n_keys)
 {
@@ -273,16 +297,18 @@ job_idem_mark_done_many(PG_FUNCTION_ARGS)
 }
 
 /*
- * The numbers must be those of the claim: items + excepted is what it returned, none of the excepted is unfinished, and
- * exactly `items` are. They catch the caller who read only part of the claim, and threads that each think that the whole
- * is theirs.
+ * The numbers must be those of the claim: items + excepted is what it returned, none of the
+ * excepted is unfinished, and exactly `items` are. They catch the caller who read only part of the
+ * claim, and threads that each think that the whole is theirs.
  */
 static void
-CheckNumbers(const JobIdemLease *lease, int64 items, Datum except_keys, int n_excepted, int64 n_left,
+CheckNumbers(const JobIdemLease *lease, int64 items, Datum except_keys, int n_excepted,
+			 int64 n_left,
 			 int64 n_done)
 {
 	JobIdemArgs args = {.n = 0};
 	bool right = items == n_left && items + n_excepted == lease->n_items;
+	const char *detail;
 
 	if (right && n_excepted > 0)
 	{
@@ -295,9 +321,12 @@ CheckNumbers(const JobIdemLease *lease, int64 items, Datum except_keys, int n_ex
 	}
 	if (right)
 		return;
+	detail = psprintf("The claim has %d items: " INT64_FORMAT " are done under it, " INT64_FORMAT
+					  " are left; the call says " INT64_FORMAT " and excepts %d.",
+					  lease->n_items, n_done, n_left, items, n_excepted);
 	if (n_done > 0)
-		JobIdemAlreadyDone(lease->token, psprintf("The claim has %d items: " INT64_FORMAT " are done under it, " INT64_FORMAT " are left; the call says " INT64_FORMAT " and excepts %d.", lease->n_items, n_done, n_left, items, n_excepted));
-	JobIdemStaleToken(lease->token, psprintf("The claim has %d items, " INT64_FORMAT " are left of it; the call says " INT64_FORMAT " and excepts %d.", lease->n_items, n_left, items, n_excepted));
+		JobIdemAlreadyDone(lease->token, detail);
+	JobIdemStaleToken(lease->token, detail);
 }
 
 /* Items of a slice keep their pending rows: the completed lease says that they are done. */
@@ -323,7 +352,9 @@ job_idem_mark_all_done(PG_FUNCTION_ARGS)
 {
 	int64 token = JobIdemInt64Argument(fcinfo, 0, "token");
 	int64 items = JobIdemInt64Argument(fcinfo, 1, "items");
-	ArrayType *except_keys = PG_ARGISNULL(2) ? construct_empty_array(TEXTOID) : PG_GETARG_ARRAYTYPE_P(2);
+	ArrayType *except_keys = PG_ARGISNULL(2) ? construct_empty_array(
+												   TEXTOID)
+											 : PG_GETARG_ARRAYTYPE_P(2);
 	int n_excepted;
 	int64 n_left;
 	int64 n_done;

@@ -1,9 +1,10 @@
 /*
  * current.c - the transaction's current claims: which claims this transaction works under.
  *
- * Backend memory, but bound to the subtransaction that made a claim current: it passes to the parent on release and dies
- * on rollback, just as the row locks do that make it true. Guards look here; PREPARE TRANSACTION is refused while a
- * claim or hold is current, since the memory would not follow the transaction.
+ * Backend memory, but bound to the subtransaction that made a claim current: it passes to the
+ * parent on release and dies on rollback, just as the row locks do that make it true. Guards look
+ * here; PREPARE TRANSACTION is refused while a claim or hold is current, since the memory would
+ * not follow the transaction.
  */
 #include "postgres.h"
 
@@ -40,7 +41,10 @@ Find(int64 token, JobIdemCurrentKind kind)
 	return NULL;
 }
 
-/* A claim made current twice stays with the older subtransaction, whose locks outlive the newer one's. */
+/*
+ * A claim made current twice stays with the older subtransaction, whose locks outlive the newer
+ * one's.
+ */
 void
 JobIdemCurrentAdd(int64 token, JobIdemCurrentKind kind)
 {
@@ -59,8 +63,8 @@ JobIdemCurrentAdd(int64 token, JobIdemCurrentKind kind)
 }
 
 /*
- * Notes that the lease is locked by this transaction, so that its next mark need not do it again: no more than that can
- * be known of it without a look at the rows.
+ * Notes that the lease is locked by this transaction, so that its next mark need not do it again:
+ * no more than that can be known of it without a look at the rows.
  */
 void
 JobIdemCurrentFence(const JobIdemFenced *fenced)
@@ -105,8 +109,10 @@ RefusePrepare(void)
 		if (((CurrentClaim *) lfirst(cell))->kind == CURRENT_HOLD)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot PREPARE a transaction that has claimed or holds job_idem items"),
-					 errhint("Commit the claim first, and only mark items in the prepared transaction.")));
+					 errmsg("cannot PREPARE a transaction that has claimed or holds job_idem"
+							" items"),
+					 errhint("Commit the claim first, and only mark items in the prepared"
+							 " transaction.")));
 }
 
 static void

@@ -1,8 +1,9 @@
 /*
- * dead_letter.c - what a failed try leads to: a retry with back-off or a dead letter; and replay and discard of those.
+ * dead_letter.c - what a failed try leads to: a retry with back-off or a dead letter; and replay
+ * and discard of those.
  *
- * Lock order: run, item, dead letter. replay and discard update the run row first, so that they and a finish of the same
- * run can never both believe the other away.
+ * Lock order: run, item, dead letter. replay and discard update the run row first, so that they
+ * and a finish of the same run can never both believe the other away.
  */
 #include "postgres.h"
 
@@ -20,52 +21,68 @@
 #include "spi.h"
 
 JOB_IDEM_STATEMENT(item_waits,
-				   "UPDATE job_idem.item SET state = 'waiting', due_at = $3, attempts = $4, lost = $5, token = NULL"
-				   " WHERE run_id = $1 AND item_no = $2",
+				   "UPDATE job_idem.item SET state = 'waiting', due_at = $3, attempts = $4, lost"
+				   " = $5, token = NULL WHERE run_id = $1 AND item_no = $2",
 				   5, INT8OID, INT8OID, TIMESTAMPTZOID, INT2OID, INT2OID);
 JOB_IDEM_STATEMENT(item_dies,
 				   "UPDATE job_idem.item SET state = 'dead', attempts = $3, lost = $4"
 				   " WHERE run_id = $1 AND item_no = $2",
 				   4, INT8OID, INT8OID, INT2OID, INT2OID);
 JOB_IDEM_STATEMENT(put_failure,
-				   "INSERT INTO job_idem.failure (run_id, item_key, token, attempt, failed_at, kind, sqlstate,"
-				   " error_class, message, retry_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-				   10, INT8OID, TEXTOID, INT8OID, INT2OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID,
+				   "INSERT INTO job_idem.failure (run_id, item_key, token, attempt, failed_at,"
+				   " kind, sqlstate,"
+				   " error_class, message, retry_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,"
+				   " $10)",
+				   10, INT8OID, TEXTOID, INT8OID, INT2OID, TIMESTAMPTZOID, TEXTOID, TEXTOID,
+				   TEXTOID, TEXTOID,
 				   TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(put_dead_letter,
-				   "INSERT INTO job_idem.dead_letter (run_id, item_key, reason, kind, sqlstate, error_class, attempts,"
+				   "INSERT INTO job_idem.dead_letter (run_id, item_key, reason, kind, sqlstate,"
+				   " error_class, attempts,"
 				   " payload, dead_at) SELECT $1, item_key, $3, $4, $5, $6, $7, payload, $8"
 				   " FROM job_idem.item WHERE run_id = $1 AND item_no = $2",
-				   8, INT8OID, INT8OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT2OID, TIMESTAMPTZOID);
+				   8, INT8OID, INT8OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT2OID,
+				   TIMESTAMPTZOID);
 
 JOB_IDEM_STATEMENT(find_dead_letter,
-				   "SELECT d.run_id, d.item_key, r.job_id FROM job_idem.dead_letter d JOIN job_idem.run r USING (run_id)"
+				   "SELECT d.run_id, d.item_key, r.job_id FROM job_idem.dead_letter d JOIN"
+				   " job_idem.run r USING (run_id)"
 				   " WHERE dead_letter_id = $1",
 				   1, INT8OID);
 /* writes the row, so that a finish that began before meets a change */
-JOB_IDEM_STATEMENT(touch_run, "UPDATE job_idem.run SET state = state WHERE run_id = $1", 1, INT8OID);
+JOB_IDEM_STATEMENT(touch_run, "UPDATE job_idem.run SET state = state WHERE run_id = $1", 1,
+				   INT8OID);
 JOB_IDEM_STATEMENT(lock_dead_letter,
-				   "SELECT status FROM job_idem.dead_letter WHERE dead_letter_id = $1 FOR UPDATE", 1, INT8OID);
+				   "SELECT status FROM job_idem.dead_letter WHERE dead_letter_id = $1 FOR UPDATE",
+				   1, INT8OID);
 JOB_IDEM_STATEMENT(lock_dead_item,
-				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_key = $2 FOR UPDATE",
+				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_key = $2 FOR"
+				   " UPDATE",
 				   2, INT8OID, TEXTOID);
 JOB_IDEM_STATEMENT(revive_item,
-				   "WITH resolved AS (UPDATE job_idem.dead_letter SET status = 'replayed', resolved_at = $3,"
-				   "  resolved_by = $4::name, note = $5 WHERE dead_letter_id = $1 AND status = 'open' RETURNING item_key)"
-				   " UPDATE job_idem.item i SET state = 'waiting', due_at = $3, attempts = 0, lost = 0, token = NULL,"
-				   "  payload = coalesce($6, i.payload)"
-				   " FROM resolved WHERE i.run_id = $2 AND i.item_key = resolved.item_key AND i.state = 'dead'",
+				   "WITH resolved AS (UPDATE job_idem.dead_letter SET status = 'replayed',"
+				   " resolved_at = $3,"
+				   "  resolved_by = $4::name, note = $5 WHERE dead_letter_id = $1 AND status ="
+				   " 'open' RETURNING item_key)"
+				   " UPDATE job_idem.item i SET state = 'waiting', due_at = $3, attempts = 0,"
+				   " lost = 0, token = NULL,  payload = coalesce($6, i.payload)"
+				   " FROM resolved WHERE i.run_id = $2 AND i.item_key = resolved.item_key AND"
+				   " i.state = 'dead'",
 				   6, INT8OID, INT8OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, JSONBOID);
 JOB_IDEM_STATEMENT(run_again,
-				   "UPDATE job_idem.run SET state = 'running', finished_at = NULL WHERE run_id = $1 AND state = 'partial'",
+				   "UPDATE job_idem.run SET state = 'running', finished_at = NULL WHERE run_id ="
+				   " $1 AND state = 'partial'",
 				   1, INT8OID);
 JOB_IDEM_STATEMENT(discard_letter,
-				   "UPDATE job_idem.dead_letter SET status = 'discarded', resolved_at = $2, resolved_by = $3::name,"
+				   "UPDATE job_idem.dead_letter SET status = 'discarded', resolved_at = $2,"
+				   " resolved_by = $3::name,"
 				   " note = $4 WHERE dead_letter_id = $1 AND status = 'open'",
 				   4, INT8OID, TIMESTAMPTZOID, TEXTOID, TEXTOID);
 JOB_IDEM_STATEMENT(end_partial,
-				   "UPDATE job_idem.run r SET n_dead = d.n, state = CASE WHEN d.n = 0 THEN 'done' ELSE 'partial' END"
-				   " FROM (SELECT count(*) AS n FROM job_idem.dead_letter WHERE run_id = $1 AND status = 'open') d"
+				   "UPDATE job_idem.run r SET n_dead = d.n, state = CASE WHEN d.n = 0 THEN"
+				   " 'done' ELSE 'partial' END"
+				   " FROM (SELECT count(*) AS n FROM job_idem.dead_letter WHERE run_id = $1 AND"
+				   " status = 'open') d"
 				   " WHERE r.run_id = $1 AND r.state = 'partial' RETURNING r.state",
 				   1, INT8OID);
 
@@ -127,8 +144,8 @@ RetryAt(const JobIdemJob *job, const JobIdemFailure *failure, TimestampTz now)
 }
 
 /*
- * Puts a failure on record and moves the item, which the caller holds: to waiting, with back-off, or to dead. Returns
- * whether it is to be tried again.
+ * Puts a failure on record and moves the item, which the caller holds: to waiting, with back-off,
+ * or to dead. Returns whether it is to be tried again.
  */
 bool
 JobIdemFail(const JobIdemJob *job, const JobIdemFailure *failure, TimestampTz *retry_at)
@@ -202,7 +219,8 @@ LockDeadLetter(DeadLetter *letter)
 	if (strcmp(status, "open") == 0)
 		return true;
 	ereport(NOTICE,
-			(errmsg("dead letter " INT64_FORMAT " was %s already, nothing is changed", letter->id, status)));
+			(errmsg("dead letter " INT64_FORMAT " was %s already, nothing is changed",
+					letter->id, status)));
 	return false;
 }
 
@@ -247,7 +265,8 @@ job_idem_replay(PG_FUNCTION_ARGS)
 	JobIdemEnter(&scope);
 	FindDeadLetter(id, &letter);
 	open = LockDeadLetter(&letter);
-	if (open && letter.run.state != RUN_RUNNING && !JobIdemRunMay("replay", letter.run.state, RUN_RUNNING))
+	if (open && letter.run.state != RUN_RUNNING &&
+		!JobIdemRunMay("replay", letter.run.state, RUN_RUNNING))
 		JobIdemRunNotOpen(&letter.run, "Its dead letters can be discarded, not replayed.");
 	if (open)
 		Replay(&letter, note, payload);
@@ -271,7 +290,8 @@ Discard(const DeadLetter *letter, const char *note)
 	JobIdemArg(&run, Int64GetDatum(letter->run_id));
 	if (JobIdemRun(&end_partial, &run, 0) == 1 &&
 		strcmp(JobIdemText(0, 1, CurrentMemoryContext), "done") == 0)
-		JobIdemEvent("finish", letter->job->job_id, letter->run_id, NULL, "{\"state\": \"done\"}", NULL);
+		JobIdemEvent("finish", letter->job->job_id, letter->run_id, NULL,
+					 "{\"state\": \"done\"}", NULL);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_discard);

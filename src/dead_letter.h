@@ -20,6 +20,7 @@ typedef struct JobIdemFailure
 	const char *message;
 } JobIdemFailure;
 
-extern bool JobIdemFail(const JobIdemJob *job, const JobIdemFailure *failure, TimestampTz *retry_at);
+extern bool JobIdemFail(const JobIdemJob *job, const JobIdemFailure *failure,
+						TimestampTz *retry_at);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * event.c - the append-only record of operator actions and run transitions. Never holds payloads or messages.
+ * event.c - the append-only record of operator actions and run transitions. Never holds payloads
+ * or messages.
  */
 #include "postgres.h"
 
@@ -17,7 +18,8 @@ JOB_IDEM_STATEMENT(insert_event,
 				   " VALUES ($1, $2::name, $3, $4, $5, $6,"
 				   "  CASE WHEN $8 IS NULL THEN $7::jsonb"
 				   "   ELSE coalesce($7::jsonb, '{}') || jsonb_build_object('reason', $8) END)",
-				   8, TIMESTAMPTZOID, TEXTOID, INT8OID, INT8OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID);
+				   8, TIMESTAMPTZOID, TEXTOID, INT8OID, INT8OID, TEXTOID, TEXTOID, TEXTOID,
+				   TEXTOID);
 
 static void
 TextArg(JobIdemArgs *args, const char *text)

@@ -1,12 +1,13 @@
 /*
  * expire.c - takes back what overdue leases hold.
  *
- * A lease is taken FOR UPDATE SKIP LOCKED: one under which a transaction is completing items is in use and is met again
- * at the next pass. It is read again after the lock, its unfinished items are moved and it is closed, all in one
- * subtransaction, so that an error in one lease stops no other.
+ * A lease is taken FOR UPDATE SKIP LOCKED: one under which a transaction is completing items is in
+ * use and is met again at the next pass. It is read again after the lock, its unfinished items are
+ * moved and it is closed, all in one subtransaction, so that an error in one lease stops no other.
  *
- * A loss counts as an attempt only when the lease held that one item; otherwise only `lost` grows, and the item is next
- * claimed in smaller company (claim.c). So an item that kills its worker ends up dead by itself.
+ * A loss counts as an attempt only when the lease held that one item; otherwise only `lost` grows,
+ * and the item is next claimed in smaller company (claim.c). So an item that kills its worker ends
+ * up dead by itself.
  */
 #include "postgres.h"
 
@@ -30,18 +31,25 @@
 #define OVERDUE(condition) \
 	"SELECT l.token FROM job_idem.lease l WHERE l.run_id = $1 AND l.outcome = 'open'" \
 	" AND ($3 OR l.deadline <= $2) AND " condition
+#define OVERDUE_ABOVE OVERDUE("l.slice_no > (SELECT folded FROM t)")
+#define OVERDUE_BEHIND OVERDUE("l.slice_no = ANY ((SELECT behind FROM t)::integer[])")
+#define OVERDUE_PICKS OVERDUE("l.pick_open IS NOT NULL")
 JOB_IDEM_STATEMENT(find_overdue,
-				   "WITH t AS MATERIALIZED (SELECT folded, behind FROM job_idem.tally WHERE run_id = $1) " OVERDUE("l.slice_no > (SELECT folded FROM t)") " UNION ALL " OVERDUE("l.slice_no = ANY ((SELECT behind FROM t)::integer[])") " UNION ALL " OVERDUE("l.pick_open IS NOT NULL"),
+				   "WITH t AS MATERIALIZED"
+				   " (SELECT folded, behind FROM job_idem.tally WHERE run_id = $1) " OVERDUE_ABOVE
+				   " UNION ALL " OVERDUE_BEHIND " UNION ALL " OVERDUE_PICKS,
 				   3, INT8OID, TIMESTAMPTZOID, BOOLOID);
 
 JOB_IDEM_STATEMENT(slice_left,
 				   "SELECT item_no, item_key, attempts, lost FROM job_idem.item"
-				   " WHERE run_id = $1 AND item_no BETWEEN $2 AND $3 AND state = 'pending' ORDER BY item_no",
+				   " WHERE run_id = $1 AND item_no BETWEEN $2 AND $3 AND state = 'pending' ORDER"
+				   " BY item_no",
 				   3, INT8OID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(pick_left,
-				   "SELECT i.item_no, i.item_key, i.attempts, i.lost FROM job_idem.lease l JOIN job_idem.item i"
-				   " ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
-				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY i.item_no",
+				   "SELECT i.item_no, i.item_key, i.attempts, i.lost FROM job_idem.lease l JOIN"
+				   " job_idem.item i ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
+				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY"
+				   " i.item_no",
 				   1, INT8OID);
 
 typedef struct LostItem
@@ -100,13 +108,14 @@ LoseItem(const JobIdemJob *job, const JobIdemLease *lease, const LostItem *item)
 }
 
 /*
- * Moves the unfinished items of an open lease that the caller holds FOR UPDATE, with its context read, and closes it.
- * Returns how many items were moved.
+ * Moves the unfinished items of an open lease that the caller holds FOR UPDATE, with its context
+ * read, and closes it. Returns how many items were moved.
  */
 int64
 JobIdemExpireHeld(const JobIdemJob *job, JobIdemLease *lease)
 {
-	MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem expiry", ALLOCSET_SMALL_SIZES);
+	MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem expiry",
+											   ALLOCSET_SMALL_SIZES);
 	LostItem *items;
 	int64 n_left;
 	int64 n_done;
@@ -174,8 +183,8 @@ ExpireGuarded(Expiry *expiry, int64 token)
 }
 
 /*
- * Expires at most `limit` overdue leases of a run, or, with `all`, whatever is open there. What is in use is passed over.
- * `more` tells whether there may be others.
+ * Expires at most `limit` overdue leases of a run, or, with `all`, whatever is open there. What is
+ * in use is passed over. `more` tells whether there may be others.
  */
 int
 JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, bool *more)

@@ -3,7 +3,8 @@
 
 #include "lease.h"
 
-extern int JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, bool *more);
+extern int JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit,
+								bool *more);
 extern int64 JobIdemExpireHeld(const JobIdemJob *job, JobIdemLease *lease);
 
 #endif

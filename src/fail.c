@@ -1,5 +1,6 @@
 /*
- * fail.c - mark_failed: reports a failed try. Nothing in its texts can make the report itself fail.
+ * fail.c - mark_failed: reports a failed try. Nothing in its texts can make the report itself
+ * fail.
  */
 #include "postgres.h"
 
@@ -40,7 +41,10 @@ CutArgument(FunctionCallInfo fcinfo, int i, int limit)
 	return psprintf("%s" CUT_MARK, pnstrdup(VARDATA_ANY(value), length));
 }
 
-/* The caller's word decides; then the SQLSTATE; what says neither is unknown, and as business not tried again. */
+/*
+ * The caller's word decides; then the SQLSTATE; what says neither is unknown, and as business not
+ * tried again.
+ */
 static void
 Classify(FunctionCallInfo fcinfo, JobIdemFailure *failure)
 {
@@ -54,7 +58,8 @@ Classify(FunctionCallInfo fcinfo, JobIdemFailure *failure)
 static Datum
 ResultRow(FunctionCallInfo fcinfo, bool retry, TimestampTz retry_at)
 {
-	Datum values[2] = {CStringGetTextDatum(retry ? "waiting" : "dead"), TimestampTzGetDatum(retry_at)};
+	Datum values[2] = {CStringGetTextDatum(retry ? "waiting" : "dead"),
+					   TimestampTzGetDatum(retry_at)};
 	bool nulls[2] = {false, !retry};
 	TupleDesc columns;
 

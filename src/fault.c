@@ -1,6 +1,6 @@
 /*
- * fault.c - named steps at which tests wait, fail or crash; in place of injection points, so that no proof is skipped on
- * a stock server.
+ * fault.c - named steps at which tests wait, fail or crash; in place of injection points, so that
+ * no proof is skipped on a stock server.
  */
 #include "postgres.h"
 

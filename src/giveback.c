@@ -1,5 +1,6 @@
 /*
- * giveback.c - postpone, release and expire_lease: work given back, or taken back, before it is finished.
+ * giveback.c - postpone, release and expire_lease: work given back, or taken back, before it is
+ * finished.
  */
 #include "postgres.h"
 
@@ -71,7 +72,8 @@ Release(const JobIdemLease *lease)
 	JobIdemLeaseCensus(lease, &n_left, &n_done);
 	if (n_left > 0)
 		(void) JobIdemLeaseGiveBack(lease);
-	(void) JobIdemLeaseClose(lease, n_left == 0 ? OUTCOME_COMPLETED : OUTCOME_RELEASED, n_done, n_left);
+	(void) JobIdemLeaseClose(lease, n_left == 0 ? OUTCOME_COMPLETED : OUTCOME_RELEASED, n_done,
+							 n_left);
 	return n_left;
 }
 
@@ -108,7 +110,8 @@ RefuseInUse(int64 token)
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("a transaction is at work under claim " INT64_FORMAT, token),
 			 errdetail("Its work would be lost or done twice."),
-			 errhint("Wait for it, or end its backend with pg_terminate_backend, and call again.")));
+			 errhint("Wait for it, or end its backend with pg_terminate_backend, and"
+					 " call again.")));
 }
 
 PG_FUNCTION_INFO_V1(job_idem_expire_lease);
@@ -132,7 +135,9 @@ job_idem_expire_lease(PG_FUNCTION_ARGS)
 	{
 		moved = JobIdemExpireHeld(job, &lease);
 		JobIdemEvent("expire_lease", job->job_id, lease.run_id, NULL,
-					 psprintf("{\"token\": " INT64_FORMAT ", \"items\": " INT64_FORMAT "}", token, moved), reason);
+					 psprintf("{\"token\": " INT64_FORMAT ", \"items\": " INT64_FORMAT "}",
+							  token, moved),
+					 reason);
 	}
 	JobIdemLeave(&scope);
 	PG_RETURN_INT64(moved);

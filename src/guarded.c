@@ -14,7 +14,8 @@
 static bool
 IsStop(const ErrorData *error)
 {
-	return error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+		error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
 		error->sqlerrcode == ERRCODE_CRASH_SHUTDOWN;
 }
 

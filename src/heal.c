@@ -1,8 +1,10 @@
 /*
- * heal.c - what an idle claim does for others, so that a fleet of workers heals itself even when nothing calls tick.
+ * heal.c - what an idle claim does for others, so that a fleet of workers heals itself even when
+ * nothing calls tick.
  *
- * Only at READ COMMITTED and in a transaction that has written nothing yet: it must not hold others up longer than the
- * claim itself would. It expires one overdue lease, or else folds and tries to finish the job's running runs.
+ * Only at READ COMMITTED and in a transaction that has written nothing yet: it must not hold
+ * others up longer than the claim itself would. It expires one overdue lease, or else folds and
+ * tries to finish the job's running runs.
  */
 #include "postgres.h"
 

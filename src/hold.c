@@ -37,7 +37,11 @@ job_idem_hold(PG_FUNCTION_ARGS)
 		JobIdemLeaseLockItem(&lease, key, &item);
 	JobIdemLeaseRequireOpen(&lease);
 	if (JobIdemNow() > lease.hard_deadline)
-		JobIdemStaleToken(token, psprintf("It is past claimed_at + max_lease, %s.", timestamptz_to_str(lease.hard_deadline)));
+	{
+		const char *end = timestamptz_to_str(lease.hard_deadline);
+
+		JobIdemStaleToken(token, psprintf("It is past its hard deadline, %s.", end));
+	}
 	JobIdemCurrentAdd(token, CURRENT_HOLD);
 	JobIdemLeave(&scope);
 	PG_RETURN_VOID();
@@ -56,8 +60,9 @@ Beat(const JobIdemLease *lease, const Interval *span)
 }
 
 /*
- * Takes the row SKIP LOCKED, in a mode that passes KEY SHARE: it goes by long business transactions, and whoever is just
- * completing or expiring the lease is not waited for, so that one thread that beats for many claims lets none lapse.
+ * Takes the row SKIP LOCKED, in a mode that passes KEY SHARE: it goes by long business
+ * transactions, and whoever is just completing or expiring the lease is not waited for, so that
+ * one thread that beats for many claims lets none lapse.
  */
 PG_FUNCTION_INFO_V1(job_idem_heartbeat);
 Datum
@@ -97,7 +102,8 @@ job_idem_claim_status(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	JobIdemEnter(&scope);
 	if (!JobIdemLeaseGet(token, LEASE_READ, &lease))
-		JobIdemStaleToken(token, "No committed claim has this token: it is still uncommitted elsewhere, was rolled"
+		JobIdemStaleToken(token, "No committed claim has this token: it is still uncommitted"
+								 " elsewhere, was rolled"
 								 " back, or was never issued.");
 	JobIdemLeaseContext(&lease);
 	JobIdemRequire(lease.job_id, lease.job_owner, lease.job, RIGHT_VIEW);

@@ -29,18 +29,22 @@ void
 _PG_init(void)
 {
 	DefineCustomStringVariable("job_idem.clock_freeze",
-							   "Stops the clock of leases and deadlines at an instant; empty: it runs. For tests.",
+							   "Stops the clock of leases and deadlines at an instant; empty: it"
+							   " runs. For tests.",
 							   NULL, &job_idem_clock_freeze, "", PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("job_idem.clock_offset",
-							 "Moves the clock of leases and deadlines by so many seconds. For tests.",
-							 NULL, &job_idem_clock_offset, 0, -1e10, 1e10, PGC_SUSET, 0, NULL, NULL, NULL);
+							 "Moves the clock of leases and deadlines by so many seconds. For"
+							 " tests.",
+							 NULL, &job_idem_clock_offset, 0, -1e10, 1e10, PGC_SUSET, 0, NULL,
+							 NULL, NULL);
 	DefineCustomStringVariable("job_idem.fault_point",
-							   "Waits, fails or crashes at a named step: \"step:wait:key\", \"step:error\","
-							   " \"step:crash\". For tests.",
+							   "Waits, fails or crashes at a named step: \"step:wait:key\","
+							   " \"step:error\", \"step:crash\". For tests.",
 							   NULL, &job_idem_fault_point, "", PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("job_idem.max_payload",
 							"Largest payload or result of an item.",
-							NULL, &job_idem_max_payload, 1024, 1, MAX_KILOBYTES, PGC_SUSET, GUC_UNIT_KB,
+							NULL, &job_idem_max_payload, 1024, 1, MAX_KILOBYTES, PGC_SUSET,
+							GUC_UNIT_KB,
 							NULL, NULL, NULL);
 	DefineCustomBoolVariable("job_idem.try_locks",
 							 "Try-locks save waiting; the result is right without them. For tests.",

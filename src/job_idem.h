@@ -23,9 +23,13 @@
 #define JOB_IDEM_MAX_WORKER 200
 #define JOB_IDEM_MAX_MESSAGE 8192
 #define JOB_IDEM_MAX_REASON 1000
+#define JOB_IDEM_MAX_SHOWN 100
 /* items a claim */
 #define JOB_IDEM_MAX_BATCH 100000
-/* leases that one transaction expires; with the one around it, below the 64 subtransaction ids a backend can cache */
+/*
+ * leases that one transaction expires; with the one around it, below the 64 subtransaction ids a
+ * backend can cache
+ */
 #define JOB_IDEM_EXPIRE_AT_ONCE 50
 
 /* settings, defined in init.c */
@@ -36,8 +40,8 @@ extern int job_idem_max_payload;
 extern bool job_idem_try_locks;
 
 /*
- * Test builds take one foundation away to prove that the suite notices when it is gone (ablation, test/t). The
- * condition is what a compare-and-swap compares.
+ * Test builds take one foundation away to prove that the suite notices when it is gone (ablation,
+ * test/t). The condition is what a compare-and-swap compares.
  */
 #ifdef JOB_IDEM_ABLATE_CAS
 #define CAS(condition) "true"

@@ -1,9 +1,10 @@
 /*
  * lease.c - the lease row as the fence: locking it, what belongs to it, closing it.
  *
- * Verbs lock the lease first and read afterwards, in a new statement, so that no expiry slips between a check and the
- * commit: FOR KEY SHARE for one item, FOR UPDATE for the whole lease, FOR NO KEY UPDATE (which passes KEY SHARE) for a
- * heartbeat. Lock order: lease (by token), then items (by item_no). All locks last to the end of the transaction.
+ * Verbs lock the lease first and read afterwards, in a new statement, so that no expiry slips
+ * between a check and the commit: FOR KEY SHARE for one item, FOR UPDATE for the whole lease, FOR
+ * NO KEY UPDATE (which passes KEY SHARE) for a heartbeat. Lock order: lease (by token), then items
+ * (by item_no). All locks last to the end of the transaction.
  */
 #include "postgres.h"
 
@@ -34,7 +35,10 @@ JOB_IDEM_STATEMENT(context,
 				   " FROM job_idem.run r JOIN job_idem.job j USING (job_id) WHERE r.run_id = $1",
 				   1, INT8OID);
 
-/* An item of lease $2 that is still to be finished: $4 to $5 is the slice's range, empty for picks. */
+/*
+ * An item of lease $2 that is still to be finished: $4 to $5 is the slice's range, empty for
+ * picks.
+ */
 #define UNFINISHED \
 	"((state = 'pending' AND item_no BETWEEN $4 AND $5) OR (state = 'claimed' AND token = $2))"
 
@@ -49,8 +53,10 @@ JOB_IDEM_STATEMENT(slice_census,
 				   " FROM job_idem.item WHERE run_id = $1 AND item_no BETWEEN $3 AND $4",
 				   4, INT8OID, INT8OID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(pick_census,
-				   "SELECT count(*) FILTER (WHERE i.state = 'claimed'), count(*) FILTER (WHERE i.state = 'done')"
-				   " FROM job_idem.lease l JOIN job_idem.item i ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
+				   "SELECT count(*) FILTER (WHERE i.state = 'claimed'), count(*) FILTER (WHERE"
+				   " i.state = 'done')"
+				   " FROM job_idem.lease l JOIN job_idem.item i ON i.run_id = l.run_id AND"
+				   " i.item_no = ANY (l.picks)"
 				   " WHERE l.token = $1 AND i.token = $1",
 				   1, INT8OID);
 
@@ -59,7 +65,8 @@ JOB_IDEM_STATEMENT(slice_give_back,
 				   " WHERE run_id = $1 AND item_no BETWEEN $2 AND $3 AND state = 'pending'",
 				   4, INT8OID, INT8OID, INT8OID, TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(pick_give_back,
-				   "UPDATE job_idem.item i SET state = 'waiting', due_at = $2, token = NULL FROM job_idem.lease l"
+				   "UPDATE job_idem.item i SET state = 'waiting', due_at = $2, token = NULL FROM"
+				   " job_idem.lease l"
 				   " WHERE l.token = $1 AND i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
 				   " AND i.state = 'claimed' AND i.token = $1",
 				   2, INT8OID, TIMESTAMPTZOID);
@@ -67,8 +74,8 @@ JOB_IDEM_STATEMENT(pick_give_back,
 /* Failures need to be counted only where neither done nor left accounts for all. */
 JOB_IDEM_STATEMENT(close_lease,
 				   "UPDATE job_idem.lease SET outcome = $2, closed_at = $3, n_done = $4,"
-				   " n_failed = CASE WHEN $4 + $5 < n_items THEN (SELECT count(*) FROM job_idem.failure"
-				   "  WHERE token = $1 AND kind <> 'lost') ELSE 0 END,"
+				   " n_failed = CASE WHEN $4 + $5 < n_items THEN (SELECT count(*) FROM"
+				   " job_idem.failure  WHERE token = $1 AND kind <> 'lost') ELSE 0 END,"
 				   " n_lost = CASE WHEN $2 = 'expired' THEN $5 ELSE 0 END,"
 				   " pick_open = CASE WHEN picks IS NOT NULL THEN false END"
 				   " WHERE token = $1 AND outcome = 'open'",
@@ -78,7 +85,8 @@ JOB_IDEM_STATEMENT(count_done_keys,
 				   "SELECT count(DISTINCT k.item_key) FROM unnest($2) AS k (item_key)"
 				   " JOIN job_idem.lease l ON l.token = $1 JOIN job_idem.run r USING (run_id)"
 				   " JOIN job_idem.item i ON i.run_id = l.run_id AND i.item_key = k.item_key"
-				   " WHERE (i.state = 'done' AND i.token = $1) OR (i.state = 'pending' AND l.outcome = 'completed'"
+				   " WHERE (i.state = 'done' AND i.token = $1) OR (i.state = 'pending' AND"
+				   " l.outcome = 'completed'"
 				   " AND i.item_no > 0 AND (i.item_no - 1) / r.batch_size = l.slice_no)",
 				   2, INT8OID, TEXTARRAYOID);
 
@@ -113,7 +121,8 @@ JobIdemStaleToken(int64 token, const char *detail)
 			(errcode(ERRCODE_JI_STALE_TOKEN),
 			 errmsg("claim " INT64_FORMAT " is not, or no longer, yours", token),
 			 errdetail("%s", detail),
-			 errhint("Roll back, drop this work and claim again: what is unfinished belongs to others now."
+			 errhint("Roll back, drop this work and claim again: what is unfinished belongs to"
+					 " others now."
 					 " job_idem.claim_status(token) tells what became of the claim.")));
 }
 
@@ -189,14 +198,16 @@ JobIdemLeaseContext(JobIdemLease *lease)
 }
 
 /*
- * The beginning of every verb of a claim's holder: locks the lease, checks the caller's right on the job (tokens are
- * guessable) and that the run was not cancelled with force. JI001 if there is no such lease.
+ * The beginning of every verb of a claim's holder: locks the lease, checks the caller's right on
+ * the job (tokens are guessable) and that the run was not cancelled with force. JI001 if there is
+ * no such lease.
  */
 void
 JobIdemLeaseFence(int64 token, JobIdemLeaseLock lock, JobIdemLease *lease)
 {
 	if (!JobIdemLeaseGet(token, lock, lease))
-		JobIdemStaleToken(token, "No committed claim has this token: it is still uncommitted elsewhere, was rolled"
+		JobIdemStaleToken(token, "No committed claim has this token: it is still uncommitted"
+								 " elsewhere, was rolled"
 								 " back, or was never issued.");
 	JobIdemLeaseContext(lease);
 	JobIdemRequire(lease->job_id, lease->job_owner, lease->job, RIGHT_WORK);
@@ -215,28 +226,39 @@ JobIdemLeaseRequireOpen(const JobIdemLease *lease)
 	if (lease->outcome == OUTCOME_COMPLETED)
 		JobIdemAlreadyDone(lease->token, "Its lease is completed.");
 	if (lease->outcome != OUTCOME_OPEN)
-		JobIdemStaleToken(lease->token, psprintf("Its lease is %s.", outcome_names[lease->outcome]));
+		JobIdemStaleToken(lease->token,
+						  psprintf("Its lease is %s.", outcome_names[lease->outcome]));
 }
 
 /*
- * Some of these keys could not be marked. JI010 if all of them are done under this token by now, so that the caller's
- * writes would be a second effect; else JI001.
+ * Some of these keys could not be marked. JI010 if all of them are done under this token by now,
+ * so that the caller's writes would be a second effect; else JI001.
  */
 void
 JobIdemLeaseRefuse(int64 token, const char *const *keys, int n_keys)
 {
 	Datum *values = palloc(n_keys * sizeof(Datum));
+	ArrayType *array;
 	JobIdemArgs args = {.n = 0};
 	int i;
 
 	for (i = 0; i < n_keys; i++)
 		values[i] = CStringGetTextDatum(keys[i]);
 	JobIdemArg(&args, Int64GetDatum(token));
-	JobIdemArg(&args, PointerGetDatum(construct_array(values, n_keys, TEXTOID, -1, false, TYPALIGN_INT)));
+	array = construct_array(values, n_keys, TEXTOID, -1, false, TYPALIGN_INT);
+	JobIdemArg(&args, PointerGetDatum(array));
 	(void) JobIdemRunLatest(&count_done_keys, &args, 1);
 	if (JobIdemInt64(0, 1) == n_keys)
-		JobIdemAlreadyDone(token, n_keys == 1 ? psprintf("Item \"%s\" is done under this token.", keys[0]) : "All items of the call that it did not complete now were done under this token before.");
-	JobIdemStaleToken(token, n_keys == 1 ? psprintf("Item \"%s\" is not to be finished under this token.", keys[0]) : "An item of the call is not to be finished under this token.");
+		JobIdemAlreadyDone(token,
+						   n_keys == 1 ? psprintf("Item \"%s\" is done under this token.",
+												  JobIdemShown(keys[0]))
+									   : "All items of the call that it did not complete now"
+										 " were done under this token before.");
+	JobIdemStaleToken(token, n_keys == 1 ? psprintf("Item \"%s\" is not to be finished under"
+													" this token.",
+													JobIdemShown(keys[0]))
+										 : "An item of the call is not to be finished"
+										   " under this token.");
 }
 
 /* Locks an item that is unfinished under the lease; JI010 or JI001 if it is not, or no longer. */
@@ -257,7 +279,10 @@ JobIdemLeaseLockItem(const JobIdemLease *lease, const char *key, JobIdemItem *it
 	item->lost = JobIdemInt16(0, 3);
 }
 
-/* Counts the lease's items that are unfinished and those done under it, as the newest snapshot shows them. */
+/*
+ * Counts the lease's items that are unfinished and those done under it, as the newest snapshot
+ * shows them.
+ */
 void
 JobIdemLeaseCensus(const JobIdemLease *lease, int64 *n_left, int64 *n_done)
 {
@@ -280,7 +305,10 @@ JobIdemLeaseCensus(const JobIdemLease *lease, int64 *n_left, int64 *n_done)
 	*n_done = JobIdemInt64(0, 2);
 }
 
-/* Closes an open lease under which n_done items were done, and of which n_left were moved just now. */
+/*
+ * Closes an open lease under which n_done items were done, and of which n_left were moved just
+ * now.
+ */
 bool
 JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome, int64 n_done, int64 n_left)
 {
@@ -296,8 +324,8 @@ JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome, int64 n_don
 }
 
 /*
- * The lazy close: whoever sees nothing left of an open lease completes it. Two threads may each miss the other's last
- * mark; then the next heartbeat, release or expiry does it.
+ * The lazy close: whoever sees nothing left of an open lease completes it. Two threads may each
+ * miss the other's last mark; then the next heartbeat, release or expiry does it.
  */
 bool
 JobIdemLeaseCloseIfFinished(const JobIdemLease *lease)

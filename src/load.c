@@ -1,10 +1,10 @@
 /*
  * load.c - puts items into a run and seals it.
  *
- * Under the run lock (shared) and the run's row lock, in this order, so that loaders take turns, a seal waits for them,
- * and no finish believes a late item away. Items are numbered onward from n_items without holes: disk order is claim
- * order. A chunk is inserted as it is, ON CONFLICT DO NOTHING; only when that leaves something out are the known and
- * repeated keys sorted out first.
+ * Under the run lock (shared) and the run's row lock, in this order, so that loaders take turns, a
+ * seal waits for them, and no finish believes a late item away. Items are numbered onward from
+ * n_items without holes: disk order is claim order. A chunk is inserted as it is, ON CONFLICT DO
+ * NOTHING; only when that leaves something out are the known and repeated keys sorted out first.
  */
 #include "postgres.h"
 
@@ -42,24 +42,28 @@ JOB_IDEM_STATEMENT(insert_new_items,
 				   "INSERT INTO job_idem.item (run_id, item_no, item_key, payload)"
 				   " SELECT $1, $4 + row_number() OVER (ORDER BY n), item_key, payload FROM ("
 				   "  SELECT DISTINCT ON (u.item_key) u.item_key, u.payload, u.n FROM " SOURCE
-				   "  WHERE NOT EXISTS (SELECT FROM job_idem.item i WHERE i.run_id = $1 AND i.item_key = u.item_key)"
+				   "  WHERE NOT EXISTS (SELECT FROM job_idem.item i WHERE i.run_id = $1 AND"
+				   " i.item_key = u.item_key)"
 				   "  ORDER BY u.item_key, u.n) AS fresh",
 				   4, INT8OID, TEXTARRAYOID, JSONBARRAYOID, INT8OID);
 JOB_IDEM_STATEMENT(insert_late_items,
 				   "INSERT INTO job_idem.item (run_id, item_no, item_key, payload, state, due_at)"
-				   " SELECT $1, - nextval('job_idem.late_item_seq'), item_key, payload, 'waiting', $4 FROM " SOURCE
+				   " SELECT $1, - nextval('job_idem.late_item_seq'), item_key, payload,"
+				   " 'waiting', $4 FROM " SOURCE
 				   " ON CONFLICT (run_id, item_key) DO NOTHING",
 				   4, INT8OID, TEXTARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(find_mismatch,
-				   "SELECT u.item_key FROM " SOURCE " JOIN job_idem.item i ON i.run_id = $1 AND i.item_key = u.item_key"
+				   "SELECT u.item_key FROM " SOURCE " JOIN job_idem.item i ON i.run_id = $1 AND"
+				   " i.item_key = u.item_key"
 				   " WHERE i.payload IS DISTINCT FROM u.payload ORDER BY u.n LIMIT 1",
 				   3, INT8OID, TEXTARRAYOID, JSONBARRAYOID);
 JOB_IDEM_STATEMENT(count_items,
-				   "UPDATE job_idem.run SET n_items = n_items + $2, n_late = n_late + $3 WHERE run_id = $1",
+				   "UPDATE job_idem.run SET n_items = n_items + $2, n_late = n_late + $3 WHERE"
+				   " run_id = $1",
 				   3, INT8OID, INT8OID, INT8OID);
 JOB_IDEM_STATEMENT(seal,
-				   "UPDATE job_idem.run SET sealed_at = $2, state = 'running', batch_size = $3, n_slices = $4,"
-				   " version = $5 WHERE run_id = $1",
+				   "UPDATE job_idem.run SET sealed_at = $2, state = 'running', batch_size = $3,"
+				   " n_slices = $4, version = $5 WHERE run_id = $1",
 				   5, INT8OID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID);
 
 static void
@@ -86,18 +90,21 @@ JobIdemLoadBegin(JobIdemLoad *load, const JobIdemJob *job, int64 run_id)
 	if (load->run.state == RUN_LOADING)
 		return;
 	if (load->run.state != RUN_RUNNING)
-		JobIdemRunNotOpen(&load->run, "It takes no more items; a lawful redo has a run key of its own.");
+		JobIdemRunNotOpen(&load->run, "It takes no more items; a lawful redo has a run key of"
+									  " its own.");
 	if (load->keyed && load->run.sealed)
 		JobIdemRunNotOpen(&load->run, "A sealed run of a keyed job takes no new keys.");
 	closes = JobIdemPlus((TimestampTz) load->run.business_date * USECS_PER_DAY, &job->close_after);
 	if (JobIdemNow() > closes)
-		JobIdemRunNotOpen(&load->run, "It is past the job's close_after; use a run of its own for what came too late.");
+		JobIdemRunNotOpen(&load->run, "It is past the job's close_after; use a run of its own"
+									  " for what came too late.");
 	RefuseAboveReadCommitted();
 	load->late = true;
 }
 
 static void
-CheckRow(const bool *key_nulls, const Datum *keys, const bool *payload_nulls, const Datum *payloads, int i,
+CheckRow(const bool *key_nulls, const Datum *keys, const bool *payload_nulls,
+		 const Datum *payloads, int i,
 		 int64 row)
 {
 	char *name = psprintf("item_key of row " INT64_FORMAT, row);
@@ -107,7 +114,8 @@ CheckRow(const bool *key_nulls, const Datum *keys, const bool *payload_nulls, co
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s is null", name),
 				 errhint("A key names one unit of work; filter such rows out or name them.")));
-	JobIdemCheckKey(VARDATA_ANY(DatumGetPointer(keys[i])), VARSIZE_ANY_EXHDR(DatumGetPointer(keys[i])), name);
+	JobIdemCheckKey(VARDATA_ANY(DatumGetPointer(keys[i])),
+					VARSIZE_ANY_EXHDR(DatumGetPointer(keys[i])), name);
 	if (payloads != NULL && !payload_nulls[i])
 		JobIdemCheckPayload(payloads[i], psprintf("payload of row " INT64_FORMAT, row));
 	pfree(name);
@@ -121,7 +129,8 @@ PayloadArray(Datum *payloads, const bool *nulls, int n)
 
 	if (payloads == NULL)
 		return PointerGetDatum(construct_empty_array(JSONBOID));
-	return PointerGetDatum(construct_md_array(payloads, (bool *) nulls, 1, dims, lower, JSONBOID, -1, false,
+	return PointerGetDatum(construct_md_array(payloads, (bool *) nulls, 1, dims, lower,
+											  JSONBOID, -1, false,
 											  TYPALIGN_INT));
 }
 
@@ -167,16 +176,20 @@ InsertLate(JobIdemLoad *load, Datum keys, Datum payloads)
 static void
 RefuseMismatch(const JobIdemLoad *load, Datum keys, Datum payloads)
 {
+	char *key;
 	JobIdemArgs args;
 
 	SourceArgs(&args, load, keys, payloads);
 	if (JobIdemRun(&find_mismatch, &args, 1) == 0)
 		return;
+	key = JobIdemText(0, 1, CurrentMemoryContext);
 	ereport(ERROR,
 			(errcode(ERRCODE_JI_KEY_CONFLICT),
-			 errmsg("item \"%s\" is known with another payload", JobIdemText(0, 1, CurrentMemoryContext)),
-			 errdetail("Run " INT64_FORMAT ", run key \"%s\".", load->run.run_id, load->run.run_key),
-			 errhint("One key names one unit of work: use another key, or the payload that is stored.")));
+			 errmsg("item \"%s\" is known with another payload", JobIdemShown(key)),
+			 errdetail("Run " INT64_FORMAT ", run key \"%s\".", load->run.run_id,
+					   load->run.run_key),
+			 errhint("One key names one unit of work: use another key, or the payload that is"
+					 " stored.")));
 }
 
 /* Adds n rows; payloads may be NULL. */
@@ -193,7 +206,10 @@ JobIdemLoadChunk(JobIdemLoad *load, Datum *keys, const bool *key_nulls, Datum *p
 		CheckRow(key_nulls, keys, payload_nulls, payloads, i, load->n_new + load->n_known + i + 1);
 	key_array = PointerGetDatum(construct_array(keys, n, TEXTOID, -1, false, TYPALIGN_INT));
 	payload_array = PayloadArray(payloads, payload_nulls, n);
-	inserted = load->late ? InsertLate(load, key_array, payload_array) : InsertNumbered(load, key_array, payload_array, n);
+	if (load->late)
+		inserted = InsertLate(load, key_array, payload_array);
+	else
+		inserted = InsertNumbered(load, key_array, payload_array, n);
 	if (inserted < n && payloads != NULL)
 		RefuseMismatch(load, key_array, payload_array);
 	load->n_new += inserted;
@@ -223,11 +239,13 @@ OpenSource(const JobIdemSource *source)
 	TupleDesc columns;
 
 	if (plan == NULL)
-		elog(ERROR, "could not prepare the source of items: %s", SPI_result_code_string(SPI_result));
+		elog(ERROR, "could not prepare the source of items: %s",
+			 SPI_result_code_string(SPI_result));
 	portal = SPI_cursor_open(NULL, plan, (Datum *) source->values, source->nulls, false);
 	columns = portal->tupDesc;
 	if (columns == NULL || columns->natts < 1 || columns->natts > 2 ||
-		(TupleDescAttr(columns, 0)->atttypid != TEXTOID && TupleDescAttr(columns, 0)->atttypid != VARCHAROID) ||
+		(TupleDescAttr(columns, 0)->atttypid != TEXTOID &&
+		 TupleDescAttr(columns, 0)->atttypid != VARCHAROID) ||
 		(columns->natts == 2 && TupleDescAttr(columns, 1)->atttypid != JSONBOID))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
@@ -236,7 +254,9 @@ OpenSource(const JobIdemSource *source)
 	return portal;
 }
 
-/* One fetch in the source's own environment, so that settings and rights of ours do not reach it. */
+/*
+ * One fetch in the source's own environment, so that settings and rights of ours do not reach it.
+ */
 static uint64
 FetchSource(const JobIdemSource *source, Portal *portal)
 {
@@ -278,7 +298,8 @@ LoadFetched(JobIdemLoad *load, uint64 n)
 void
 JobIdemLoadSource(JobIdemLoad *load, const JobIdemSource *source)
 {
-	MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem load", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem load",
+											   ALLOCSET_DEFAULT_SIZES);
 	Portal portal = NULL;
 	uint64 n;
 

@@ -1,8 +1,9 @@
 /*
  * lock_tag.c - transaction-level locks in a space of our own.
  *
- * Try-locks save waiting for another's open transaction; constraints and compare-and-swap decide. With
- * job_idem.try_locks off every try succeeds without a lock, and the ledger must still come out right (test/t, ablation).
+ * Try-locks save waiting for another's open transaction; constraints and compare-and-swap decide.
+ * With job_idem.try_locks off every try succeeds without a lock, and the ledger must still come
+ * out right (test/t, ablation).
  */
 #include "postgres.h"
 

@@ -2,8 +2,8 @@
 #define JOB_IDEM_LOCK_TAG_H
 
 /*
- * Our transaction-level locks live in the advisory lock space under class numbers that users' functions cannot reach.
- * Two things may share a tag: that only costs a false "taken".
+ * Our transaction-level locks live in the advisory lock space under class numbers that users'
+ * functions cannot reach. Two things may share a tag: that only costs a false "taken".
  */
 typedef enum JobIdemLockClass
 {

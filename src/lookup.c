@@ -1,8 +1,8 @@
 /*
  * lookup.c - finds jobs and runs, and checks arguments, for every verb.
  *
- * Results live in the context of the call that is current when the function is entered, which inside a scope is SPI's
- * and ends with it.
+ * Results live in the context of the call that is current when the function is entered, which
+ * inside a scope is SPI's and ends with it.
  */
 #include "postgres.h"
 
@@ -20,16 +20,18 @@
 #include "spi.h"
 
 #define JOB_COLUMNS \
-	"SELECT job_id, name, kind = 'keyed', owner::oid, owner_name::text, version, enabled, paused_at IS NOT NULL," \
-	" dropped_at IS NOT NULL, lease, takeover_delay, max_lease, max_attempts, backoff_base, backoff_factor," \
-	" backoff_max, batch_size, item_source, close_after FROM job_idem.job WHERE "
+	"SELECT job_id, name, kind = 'keyed', owner::oid, owner_name::text, version, enabled," \
+	" paused_at IS NOT NULL, dropped_at IS NOT NULL, lease, takeover_delay, max_lease," \
+	" max_attempts, backoff_base, backoff_factor, backoff_max, batch_size, item_source," \
+	" close_after FROM job_idem.job WHERE "
 
 JOB_IDEM_STATEMENT(job_by_name, JOB_COLUMNS "name = $1", 1, TEXTOID);
 JOB_IDEM_STATEMENT(job_by_id, JOB_COLUMNS "job_id = $1", 1, INT8OID);
 
 #define RUN_COLUMNS \
 	"SELECT run_id, job_id, run_key, business_date, state, sealed_at IS NOT NULL, cancel_forced," \
-	" finished_at IS NOT NULL, batch_size, n_items, n_slices, reason FROM job_idem.run WHERE run_id = $1"
+	" finished_at IS NOT NULL, batch_size, n_items, n_slices, reason" \
+	" FROM job_idem.run WHERE run_id = $1"
 
 JOB_IDEM_STATEMENT(run_read, RUN_COLUMNS, 1, INT8OID);
 JOB_IDEM_STATEMENT(run_for_update, RUN_COLUMNS " FOR UPDATE", 1, INT8OID);
@@ -75,6 +77,17 @@ ReadJob(void)
 	return job;
 }
 
+/* Words of a caller's as a message shows them: not at any length. */
+const char *
+JobIdemShown(const char *words)
+{
+	int length = strlen(words);
+
+	if (length <= JOB_IDEM_MAX_SHOWN)
+		return words;
+	return psprintf("%s...", pnstrdup(words, pg_mbcliplen(words, length, JOB_IDEM_MAX_SHOWN)));
+}
+
 /* JI002 if there is no such job. A dropped one is found: its runs are still to be asked about. */
 JobIdemJob *
 JobIdemJobByName(const char *name)
@@ -85,8 +98,9 @@ JobIdemJobByName(const char *name)
 	if (JobIdemRunLatest(&job_by_name, &args, 1) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_JI_JOB_NOT_FOUND),
-				 errmsg("job \"%s\" does not exist", name),
-				 errhint("Define it with job_idem.define_job; job_idem.jobs lists those that exist.")));
+				 errmsg("job \"%s\" does not exist", JobIdemShown(name)),
+				 errhint("Define it with job_idem.define_job; job_idem.jobs lists those that"
+						 " exist.")));
 	return ReadJob();
 }
 

@@ -66,6 +66,7 @@ extern char *JobIdemTextArgumentOrNull(FunctionCallInfo fcinfo, int i);
 extern char *JobIdemKeyArgument(FunctionCallInfo fcinfo, int i, const char *name);
 extern int64 JobIdemInt64Argument(FunctionCallInfo fcinfo, int i, const char *name);
 extern DateADT JobIdemDateArgument(FunctionCallInfo fcinfo, int i, const char *name);
+extern const char *JobIdemShown(const char *words);
 extern void JobIdemCheckKey(const char *key, int length, const char *name);
 extern void JobIdemCheckPayload(Datum payload, const char *name);
 extern char *JobIdemReasonArgument(FunctionCallInfo fcinfo, int i, bool required);

@@ -1,8 +1,8 @@
 /*
  * open.c - the row of a run: found by its key, or inserted once.
  *
- * UNIQUE (job_id, run_key) decides who opens a run. A keyed run is running from the start, a batch run is loading until
- * it is sealed.
+ * UNIQUE (job_id, run_key) decides who opens a run. A keyed run is running from the start, a batch
+ * run is loading until it is sealed.
  */
 #include "postgres.h"
 
@@ -19,12 +19,15 @@
 #include "spi.h"
 
 JOB_IDEM_STATEMENT(run_by_key,
-				   "SELECT run_id FROM job_idem.run WHERE job_id = $1 AND run_key = $2", 2, INT8OID, TEXTOID);
+				   "SELECT run_id FROM job_idem.run WHERE job_id = $1 AND run_key = $2", 2,
+				   INT8OID, TEXTOID);
 JOB_IDEM_STATEMENT(insert_run,
-				   "INSERT INTO job_idem.run (job_id, run_key, business_date, priority, state, version, batch_size,"
+				   "INSERT INTO job_idem.run (job_id, run_key, business_date, priority, state,"
+				   " version, batch_size,"
 				   " params, opened_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 				   " ON CONFLICT (job_id, run_key) DO NOTHING RETURNING run_id",
-				   9, INT8OID, TEXTOID, DATEOID, INT4OID, TEXTOID, INT4OID, INT4OID, JSONBOID, TIMESTAMPTZOID);
+				   9, INT8OID, TEXTOID, DATEOID, INT4OID, TEXTOID, INT4OID, INT4OID, JSONBOID,
+				   TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(insert_tally, "INSERT INTO job_idem.tally (run_id) VALUES ($1)", 1, INT8OID);
 JOB_IDEM_STATEMENT(insert_trigger,
 				   "INSERT INTO job_idem.run_trigger (run_id, at, by) VALUES ($1, $2, $3::name)",
@@ -64,11 +67,12 @@ JobIdemFindRunByKey(int64 job_id, const char *run_key, int64 *run_id)
 }
 
 /*
- * Inserts the run unless its key is there; waits for an open insert of the same key. False: it is there. Above READ
- * COMMITTED 40001 if it was committed since the transaction's snapshot.
+ * Inserts the run unless its key is there; waits for an open insert of the same key. False: it is
+ * there. Above READ COMMITTED 40001 if it was committed since the transaction's snapshot.
  */
 bool
-JobIdemInsertRun(const JobIdemJob *job, const char *run_key, DateADT business_date, NullableDatum params,
+JobIdemInsertRun(const JobIdemJob *job, const char *run_key, DateADT business_date,
+				 NullableDatum params,
 				 int32 priority, int64 *run_id)
 {
 	JobIdemArgs args = {.n = 0};
@@ -92,7 +96,10 @@ JobIdemInsertRun(const JobIdemJob *job, const char *run_key, DateADT business_da
 	return true;
 }
 
-/* Append-only: a counter in the run row would make the second trigger wait for the first one's transaction. */
+/*
+ * Append-only: a counter in the run row would make the second trigger wait for the first one's
+ * transaction.
+ */
 void
 JobIdemCountTrigger(int64 run_id)
 {

@@ -23,9 +23,11 @@
 #include "spi.h"
 
 JOB_IDEM_STATEMENT(same_content,
-				   "SELECT business_date = $2, params IS NOT DISTINCT FROM $3 FROM job_idem.run WHERE run_id = $1",
+				   "SELECT business_date = $2, params IS NOT DISTINCT FROM $3 FROM job_idem.run"
+				   " WHERE run_id = $1",
 				   3, INT8OID, DATEOID, JSONBOID);
-JOB_IDEM_STATEMENT(note_reason, "UPDATE job_idem.run SET reason = $2 WHERE run_id = $1", 2, INT8OID, TEXTOID);
+JOB_IDEM_STATEMENT(note_reason, "UPDATE job_idem.run SET reason = $2 WHERE run_id = $1", 2,
+				   INT8OID, TEXTOID);
 JOB_IDEM_STATEMENT(run_params, "SELECT params FROM job_idem.run WHERE run_id = $1", 1, INT8OID);
 JOB_IDEM_STATEMENT(cancel,
 				   "UPDATE job_idem.run SET state = 'cancelled', reason = $2, cancel_forced = $3,"
@@ -60,7 +62,8 @@ RefuseOtherContent(int64 run_id, const char *run_key, DateADT business_date, Nul
 			 errmsg("run key \"%s\" is known with %s", run_key,
 					same_date ? "other params" : "another business date"),
 			 errdetail("It is run " INT64_FORMAT ".", run_id),
-			 errhint("Repeat the first call's values, or give a run key of its own to other work.")));
+			 errhint("Repeat the first call's values, or give a run key of its own to other"
+					 " work.")));
 }
 
 typedef struct SourceLoad
@@ -77,7 +80,12 @@ LoadAndSeal(void *argument)
 	JobIdemScope scope;
 	JobIdemLoad load;
 	JobIdemArgs args = {.n = 0};
-	JobIdemSource source = {.query = job->item_source, .owner = job->owner, .n_args = 2, .types = {DATEOID, JSONBOID}};
+	JobIdemSource source = {
+		.query = job->item_source,
+		.owner = job->owner,
+		.n_args = 2,
+		.types = {DATEOID, JSONBOID},
+	};
 	bool is_null;
 
 	JobIdemEnterConnected(&scope);
@@ -106,12 +114,15 @@ LoadAndSeal(void *argument)
 static void
 NoteFailure(int64 run_id, const ErrorData *error)
 {
+	char *reason;
 	JobIdemScope scope;
 	JobIdemArgs args = {.n = 0};
 
 	JobIdemEnterConnected(&scope);
 	JobIdemArg(&args, Int64GetDatum(run_id));
-	JobIdemArg(&args, CStringGetTextDatum(psprintf("item_source failed: %s (SQLSTATE %s)", error->message, unpack_sql_state(error->sqlerrcode))));
+	reason = psprintf("item_source failed: %s (SQLSTATE %s)", JobIdemShown(error->message),
+					  unpack_sql_state(error->sqlerrcode));
+	JobIdemArg(&args, CStringGetTextDatum(reason));
 	(void) JobIdemRun(&note_reason, &args, 0);
 	JobIdemLeaveConnected(&scope);
 	ereport(WARNING,
@@ -134,7 +145,8 @@ LoadFromSource(const JobIdemJob *job, int64 run_id)
 
 /* Finds or inserts the run and counts the trigger; true if it is new. */
 static bool
-Open(const JobIdemJob *job, const char *run_key, DateADT business_date, NullableDatum params, int32 priority,
+Open(const JobIdemJob *job, const char *run_key, DateADT business_date, NullableDatum params,
+	 int32 priority,
 	 int64 *run_id)
 {
 	bool is_new = false;
@@ -227,7 +239,8 @@ RefuseDifferentLengths(int n_keys, int n_payloads)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("payloads must be as many as keys"),
 				 errdetail("There are %d keys and %d payloads.", n_keys, n_payloads),
-				 errhint("Pass one payload for each key, NULL where there is none, or leave payloads out.")));
+				 errhint("Pass one payload for each key, NULL where there is none, or leave"
+						 " payloads out.")));
 }
 
 PG_FUNCTION_INFO_V1(job_idem_add_items);
@@ -249,7 +262,8 @@ job_idem_add_items(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("keys must not be null"),
 				 errhint("Pass an array of keys.")));
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &keys, &key_nulls, &n_keys);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &keys,
+					  &key_nulls, &n_keys);
 	if (!PG_ARGISNULL(2))
 	{
 		deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), JSONBOID, -1, false, TYPALIGN_INT, &payloads,
@@ -327,7 +341,8 @@ Cancel(JobIdemRunRow *run, char *reason, bool force)
 	JobIdemArg(&args, BoolGetDatum(force));
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
 	(void) JobIdemRun(&cancel, &args, 0);
-	JobIdemEvent("cancel_run", run->job_id, run->run_id, NULL, force ? "{\"force\": true}" : NULL, reason);
+	JobIdemEvent("cancel_run", run->job_id, run->run_id, NULL,
+				 force ? "{\"force\": true}" : NULL, reason);
 	return true;
 }
 

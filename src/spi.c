@@ -1,10 +1,12 @@
 /*
- * spi.c - kept plans: prepares each of our statements once a backend, binds arguments, reads results.
+ * spi.c - kept plans: prepares each of our statements once a backend, binds arguments, reads
+ * results.
  *
- * All statements run inside an access scope (access.c), as the tables' owner and with a pinned search_path, so that a
- * plan is never analysed under a caller's path. A statement of a verb takes a new snapshot at READ COMMITTED by itself;
- * above it JobIdemRunLatest does what foreign keys do: it looks at the latest committed rows in place of the
- * transaction's snapshot, and the executor still refuses (40001) to write a row that the transaction could not see.
+ * All statements run inside an access scope (access.c), as the tables' owner and with a pinned
+ * search_path, so that a plan is never analysed under a caller's path. A statement of a verb takes
+ * a new snapshot at READ COMMITTED by itself; above it JobIdemRunLatest does what foreign keys do:
+ * it looks at the latest committed rows in place of the transaction's snapshot, and the executor
+ * still refuses (40001) to write a row that the transaction could not see.
  */
 #include "postgres.h"
 
@@ -53,13 +55,18 @@ Check(const JobIdemStatement *statement, int code)
 	return SPI_processed;
 }
 
-/* Runs a statement, reads at most `limit` rows (0: all), and returns how many it read or changed. */
+/*
+ * Runs a statement, reads at most `limit` rows (0: all), and returns how many it read or changed.
+ */
 uint64
 JobIdemRun(JobIdemStatement *statement, const JobIdemArgs *args, uint64 limit)
 {
+	int code;
+
 	Prepare(statement);
 	Assert(args->n == statement->n_args);
-	return Check(statement, SPI_execute_plan(statement->plan, (Datum *) args->values, args->nulls, false, limit));
+	code = SPI_execute_plan(statement->plan, (Datum *) args->values, args->nulls, false, limit);
+	return Check(statement, code);
 }
 
 /* The same on the latest committed rows, whatever the isolation level. */
@@ -82,8 +89,9 @@ JobIdemRunLatest(JobIdemStatement *statement, const JobIdemArgs *args, uint64 li
 }
 
 /*
- * Sends the rows of a SELECT to a receiver, without a copy in between, and returns how many there were. It too looks at
- * the latest committed rows: read_only makes SPI use the snapshot that is active, and that is a new one.
+ * Sends the rows of a SELECT to a receiver, without a copy in between, and returns how many there
+ * were. It too looks at the latest committed rows: read_only makes SPI use the snapshot that is
+ * active, and that is a new one.
  */
 uint64
 JobIdemRunInto(JobIdemStatement *statement, const JobIdemArgs *args, DestReceiver *dest)

@@ -5,8 +5,8 @@
 #include "tcop/dest.h"
 
 /*
- * A statement of ours: its text, the types of its parameters, and the plan once it is prepared. Define one with
- * JOB_IDEM_STATEMENT at the top of the file of the verb that uses it.
+ * A statement of ours: its text, the types of its parameters, and the plan once it is prepared.
+ * Define one with JOB_IDEM_STATEMENT at the top of the file of the verb that uses it.
  */
 #define JOB_IDEM_MAX_ARGS 24
 
@@ -34,7 +34,8 @@ extern void JobIdemArgNullable(JobIdemArgs *args, Datum value, bool is_null);
 
 extern uint64 JobIdemRun(JobIdemStatement *statement, const JobIdemArgs *args, uint64 limit);
 extern uint64 JobIdemRunLatest(JobIdemStatement *statement, const JobIdemArgs *args, uint64 limit);
-extern uint64 JobIdemRunInto(JobIdemStatement *statement, const JobIdemArgs *args, DestReceiver *dest);
+extern uint64 JobIdemRunInto(JobIdemStatement *statement, const JobIdemArgs *args,
+							 DestReceiver *dest);
 
 /* Columns of row `row` of the last statement's result, numbered from 1 as in its text. */
 extern Datum JobIdemColumn(uint64 row, int column, bool *is_null);

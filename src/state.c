@@ -1,9 +1,9 @@
 /*
  * state.c - the state machines as data.
  *
- * Pure. What stands here is what the protocol may do: run verbs ask JobIdemRunMay before they write, audit() and the
- * regress output of the two dump functions hold the rest to it. An item's state is its effective one (design: what a
- * pending row means depends on its slice's lease).
+ * Pure. What stands here is what the protocol may do: run verbs ask JobIdemRunMay before they
+ * write, audit() and the regress output of the two dump functions hold the rest to it. An item's
+ * state is its effective one (design: what a pending row means depends on its slice's lease).
  */
 #include "postgres.h"
 

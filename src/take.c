@@ -1,5 +1,6 @@
 /*
- * take.c - inserts a lease: on a slice, where UNIQUE (run_id, slice_no) decides, or on single items.
+ * take.c - inserts a lease: on a slice, where UNIQUE (run_id, slice_no) decides, or on single
+ * items.
  *
  * The token is drawn last, after every lock of the claim, so that a later holder's is larger.
  */
@@ -27,15 +28,17 @@
 #endif
 
 JOB_IDEM_STATEMENT(insert_slice,
-				   "INSERT INTO job_idem.lease (token, run_id, slice_no, n_items, worker, backend, claimed_at,"
-				   " deadline, hard_deadline) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)" ONE_LEASE_A_SLICE,
-				   9, INT8OID, INT8OID, INT4OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID,
-				   TIMESTAMPTZOID);
+				   "INSERT INTO job_idem.lease (token, run_id, slice_no, n_items, worker, backend,"
+				   " claimed_at, deadline, hard_deadline)"
+				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)" ONE_LEASE_A_SLICE,
+				   9, INT8OID, INT8OID, INT4OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   TIMESTAMPTZOID, TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(insert_picks,
-				   "INSERT INTO job_idem.lease (token, run_id, picks, n_items, worker, backend, claimed_at,"
-				   " deadline, hard_deadline, pick_open) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, true)",
-				   9, INT8OID, INT8OID, INT8ARRAYOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID,
-				   TIMESTAMPTZOID);
+				   "INSERT INTO job_idem.lease (token, run_id, picks, n_items, worker, backend,"
+				   " claimed_at, deadline, hard_deadline, pick_open)"
+				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, true)",
+				   9, INT8OID, INT8OID, INT8ARRAYOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   TIMESTAMPTZOID, TIMESTAMPTZOID);
 
 /* A name for people, cut where too long. */
 char *
@@ -84,7 +87,8 @@ JobIdemTakeSlice(JobIdemClaim *claim, int32 slice_no, int32 n_items)
 void
 JobIdemTakePicks(JobIdemClaim *claim, Datum *item_nos, int n)
 {
-	ArrayType *picks = construct_array(item_nos, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
+	ArrayType *picks = construct_array(item_nos, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+									   TYPALIGN_DOUBLE);
 
 	(void) Insert(claim, &insert_picks, PointerGetDatum(picks), n);
 }

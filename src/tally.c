@@ -1,10 +1,11 @@
 /*
  * tally.c - adds closed leases up, so that nobody ever counts items.
  *
- * The fold goes through a run's slices in order. What is closed is counted and left behind for good; what is open or has
- * no lease yet is noted in tally.behind and looked at again each time. Steps are bounded. The tally row is locked SKIP
- * LOCKED and read only then, in a new statement, and written only if something moved; so each lease is counted once,
- * whoever folds, and a fold waits for nobody.
+ * The fold goes through a run's slices in order. What is closed is counted and left behind for
+ * good; what is open or has no lease yet is noted in tally.behind and looked at again each time.
+ * Steps are bounded. The tally row is locked SKIP LOCKED and read only then, in a new statement,
+ * and written only if something moved; so each lease is counted once, whoever folds, and a fold
+ * waits for nobody.
  */
 #include "postgres.h"
 
@@ -24,15 +25,18 @@
 JOB_IDEM_STATEMENT(is_movable,
 				   "SELECT 1 FROM job_idem.tally t WHERE run_id = $1 AND ("
 				   " EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND slice_no > t.folded"
-				   "  AND (cardinality(t.behind) < 64 OR (slice_no = t.folded + 1 AND outcome <> 'open')))"
-				   " OR EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND slice_no = ANY (t.behind)"
-				   "  AND outcome <> 'open')"
-				   " OR EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND pick_open IS NOT NULL"
-				   "  AND NOT pick_open))",
+				   "  AND (cardinality(t.behind) < 64 OR (slice_no = t.folded + 1 AND outcome <>"
+				   " 'open')))"
+				   " OR EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND slice_no = ANY"
+				   " (t.behind)  AND outcome <> 'open')"
+				   " OR EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND pick_open IS"
+				   " NOT NULL  AND NOT pick_open))",
 				   1, INT8OID);
 JOB_IDEM_STATEMENT(lock_tally,
-				   "SELECT folded FROM job_idem.tally WHERE run_id = $1 FOR UPDATE SKIP LOCKED", 1, INT8OID);
-JOB_IDEM_STATEMENT(read_tally, "SELECT folded, behind FROM job_idem.tally WHERE run_id = $1", 1, INT8OID);
+				   "SELECT folded FROM job_idem.tally WHERE run_id = $1 FOR UPDATE SKIP LOCKED",
+				   1, INT8OID);
+JOB_IDEM_STATEMENT(read_tally, "SELECT folded, behind FROM job_idem.tally WHERE run_id = $1", 1,
+				   INT8OID);
 JOB_IDEM_STATEMENT(next_leases,
 				   "SELECT slice_no, outcome, n_done, n_failed, n_lost FROM job_idem.lease"
 				   " WHERE run_id = $1 AND slice_no > $2 ORDER BY slice_no",
@@ -43,11 +47,11 @@ JOB_IDEM_STATEMENT(behind_leases,
 				   2, INT8OID, INT4ARRAYOID);
 JOB_IDEM_STATEMENT(count_picks,
 				   "WITH closed AS (UPDATE job_idem.lease SET pick_open = NULL WHERE token IN ("
-				   "  SELECT token FROM job_idem.lease WHERE run_id = $1 AND pick_open IS NOT NULL AND NOT pick_open"
-				   "  ORDER BY token LIMIT 20000 FOR UPDATE SKIP LOCKED)"
+				   "  SELECT token FROM job_idem.lease WHERE run_id = $1 AND pick_open IS NOT"
+				   " NULL AND NOT pick_open  ORDER BY token LIMIT 20000 FOR UPDATE SKIP LOCKED)"
 				   " RETURNING n_done, n_failed, n_lost)"
-				   " SELECT count(*), coalesce(sum(n_done), 0)::bigint, coalesce(sum(n_failed), 0)::bigint,"
-				   " coalesce(sum(n_lost), 0)::bigint FROM closed",
+				   " SELECT count(*), coalesce(sum(n_done), 0)::bigint, coalesce(sum(n_failed),"
+				   " 0)::bigint, coalesce(sum(n_lost), 0)::bigint FROM closed",
 				   1, INT8OID);
 JOB_IDEM_STATEMENT(write_tally,
 				   "UPDATE job_idem.tally SET folded = $2, behind = $3, n_done = n_done + $4,"
@@ -135,7 +139,8 @@ static void
 FoldForward(Tally *tally)
 {
 	JobIdemArgs args = {.n = 0};
-	MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem fold", ALLOCSET_SMALL_SIZES);
+	MemoryContext turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem fold",
+											   ALLOCSET_SMALL_SIZES);
 	uint64 n;
 	uint64 i;
 

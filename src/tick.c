@@ -1,9 +1,11 @@
 /*
- * tick.c - CALL tick(): expiry, sealing of keyed runs past close_after, finish. Bounded, and safe from any number of
- * callers at once: what another tick has is skipped, what another transaction holds is met again next time.
+ * tick.c - CALL tick(): expiry, sealing of keyed runs past close_after, finish. Bounded, and safe
+ * from any number of callers at once: what another tick has is skipped, what another transaction
+ * holds is met again next time.
  *
- * Commits by itself after each run and after each JOB_IDEM_EXPIRE_AT_ONCE leases, so that no transaction is long and none
- * has more subtransactions than a backend can cache. Everything it does on behalf of others only tries.
+ * Commits by itself after each run and after each JOB_IDEM_EXPIRE_AT_ONCE leases, so that no
+ * transaction is long and none has more subtransactions than a backend can cache. Everything it
+ * does on behalf of others only tries.
  */
 #include "postgres.h"
 
@@ -31,7 +33,8 @@
 
 JOB_IDEM_STATEMENT(unfinished_runs,
 				   "SELECT run_id FROM job_idem.run WHERE run_id > $1"
-				   " AND (finished_at IS NULL OR (state = 'cancelled' AND purged_at IS NULL)) ORDER BY run_id",
+				   " AND (finished_at IS NULL OR (state = 'cancelled' AND purged_at IS NULL))"
+				   " ORDER BY run_id",
 				   1, INT8OID);
 
 static void
@@ -48,7 +51,8 @@ RefuseElsewhere(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("tick needs READ COMMITTED"),
-				 errhint("Set default_transaction_isolation to read committed for the role that ticks.")));
+				 errhint("Set default_transaction_isolation to read committed for the role that"
+						 " ticks.")));
 }
 
 static void
@@ -88,7 +92,8 @@ WorkOnRun(void *argument)
 	job = JobIdemJobById(run.job_id);
 	if (!JobIdemHasRight(job->job_id, job->owner, RIGHT_OPERATE))
 		return;
-	work->expired += JobIdemExpireOverdue(job, work->run_id, run.forced, JOB_IDEM_EXPIRE_AT_ONCE, &work->more);
+	work->expired += JobIdemExpireOverdue(job, work->run_id, run.forced,
+										  JOB_IDEM_EXPIRE_AT_ONCE, &work->more);
 	work->more = work->more && work->expired < MAX_EXPIRED;
 	if (work->more)
 		return;
@@ -121,7 +126,8 @@ TickRun(JobIdemScope *scope, int64 run_id)
 		if (error != NULL)
 			ereport(WARNING,
 					(errcode(error->sqlerrcode),
-					 errmsg("tick could not work on run " INT64_FORMAT ": %s", run_id, error->message),
+					 errmsg("tick could not work on run " INT64_FORMAT ": %s", run_id,
+							error->message),
 					 errhint("The other runs go on; this one is met again at the next tick.")));
 		CommitAndGoOn(scope);
 	} while (error == NULL && work.more);

@@ -1,13 +1,15 @@
 /*
  * token.c - draws tokens that only grow, also across crash, failover, dump and restore.
  *
- * A token is (epoch << 44) | number. The number comes from a sequence; the epoch is that of the newest row of
- * job_idem.epoch, which belongs to one database of one cluster and timeline. The first claim that finds the row to be
- * another's adds one under a try-lock; whoever does not get the lock uses the same number without adding it, since what
- * it would add is determined. Tokens are drawn after the locks of a claim, so that a later holder's is larger.
+ * A token is (epoch << 44) | number. The number comes from a sequence; the epoch is that of the
+ * newest row of job_idem.epoch, which belongs to one database of one cluster and timeline. The
+ * first claim that finds the row to be another's adds one under a try-lock; whoever does not get
+ * the lock uses the same number without adding it, since what it would add is determined. Tokens
+ * are drawn after the locks of a claim, so that a later holder's is larger.
  *
- * A number is on disk before anybody sees it, whatever synchronous_commit says: a crash must not issue it again. That
- * costs at most one flush in 32 numbers, since the sequence logs so many ahead.
+ * A number is on disk before anybody sees it, whatever synchronous_commit says: a crash must not
+ * issue it again. That costs at most one flush in 32 numbers, since the sequence logs so many
+ * ahead.
  */
 #include "postgres.h"
 
@@ -41,8 +43,8 @@ JOB_IDEM_STATEMENT(newest_epoch,
 				   " ORDER BY epoch DESC LIMIT 1",
 				   0, InvalidOid);
 JOB_IDEM_STATEMENT(put_epoch,
-				   "INSERT INTO job_idem.epoch (epoch, system_identifier, timeline, database, since)"
-				   " VALUES ($1, $2, $3, $4, $5) ON CONFLICT (epoch) DO NOTHING",
+				   "INSERT INTO job_idem.epoch (epoch, system_identifier, timeline, database,"
+				   " since) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (epoch) DO NOTHING",
 				   5, INT4OID, INT8OID, INT4OID, OIDOID, TIMESTAMPTZOID);
 
 typedef struct Epoch
@@ -114,7 +116,8 @@ CheckEpoch(int32 number)
 				(errcode(ERRCODE_JI_LIMIT_EXCEEDED),
 				 errmsg("token epochs are used up"),
 				 errdetail("Epoch %d is larger than %d.", number, MAX_EPOCH),
-				 errhint("Dump the data into a new database after dropping old runs and job_idem.epoch.")));
+				 errhint("Dump the data into a new database after dropping old runs and"
+						 " job_idem.epoch.")));
 }
 
 int64
