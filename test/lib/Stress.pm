@@ -10,7 +10,7 @@ use JSON::PP ();
 use JobIdem;
 use parent 'Exporter';
 
-our @EXPORT = qw(new_ledger new_run wrongs audit stress has_psycopg);
+our @EXPORT = qw(new_ledger new_run wrongs audit stress start_stress finish_stress has_psycopg);
 
 sub has_psycopg
 {
@@ -87,25 +87,36 @@ sub audit
 }
 
 # Run stress.py to its end; returns (whether all went as it should, what happened).
-#   dbname, and whatever stress.py takes
+#   dbname, options => '-c setting=value', whatever stress.py takes, and broken => 1 where it is to go wrong
 sub stress
 {
 	my ($cluster, %config) = @_;
+	my $broken = delete $config{broken};
+
+	return finish_stress(start_stress($cluster, %config), $broken);
+}
+
+sub start_stress
+{
+	my ($cluster, %config) = @_;
 	my $dbname = delete $config{dbname} || 'postgres';
-	my $program;
+	my $options = delete $config{options} || '';
 
 	$config{seed} = int(rand(2**31)) unless defined $config{seed};
-	{
-		local $ENV{PGOPTIONS} = $config{options} || '';
-		$program = program($cluster, 'env', "PGDATABASE=$dbname", $JobIdem::PYTHON, '-B',
-			"$FindBin::RealBin/../lib/stress.py", JSON::PP->new->canonical->encode(\%config));
-	}
-	my $status = $program->wait($config{limit} + 60);
+	return program($cluster, 'env', "PGDATABASE=$dbname", "PGOPTIONS=$options", $JobIdem::PYTHON, '-B',
+		"$FindBin::RealBin/../lib/stress.py", JSON::PP->new->canonical->encode(\%config));
+}
+
+sub finish_stress
+{
+	my ($program, $broken) = @_;
+	# it ends by itself, at its own limit
+	my $status = $program->wait(36000);
 	my $output = $program->output;
 
 	note($output);
-	diag($program->errors) if $program->errors ne '';
-	diag("stress.py ended with $status") if $status;
+	my $errors = $program->errors . ($status ? "stress.py ended with $status" : '');
+	$broken ? note($errors) : diag($errors) if $errors ne '';
 	return ($status == 0, eval { JSON::PP::decode_json($output) } || {});
 }
 
