@@ -204,6 +204,10 @@ FindOrOpenRun(Key *key)
 
 	if (JobIdemFindRunByKey(job->job_id, key->run_key, &key->claim.run_id))
 		return true;
+	job = JobIdemShareJob(job->job_id, false);
+	if (job == NULL)
+		return false;
+	key->job = key->claim.job = job;
 	if (!job->keyed || !job->live)
 		ereport(ERROR,
 				(errcode(job->live ? ERRCODE_JI_RUN_NOT_FOUND : ERRCODE_JI_RUN_NOT_OPEN),

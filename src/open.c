@@ -21,6 +21,12 @@
 JOB_IDEM_STATEMENT(run_by_key,
 				   "SELECT run_id FROM job_idem.run WHERE job_id = $1 AND run_key = $2", 2,
 				   INT8OID, TEXTOID);
+JOB_IDEM_STATEMENT(share_job,
+				   "SELECT FROM job_idem.job WHERE job_id = $1 FOR KEY SHARE",
+				   1, INT8OID);
+JOB_IDEM_STATEMENT(try_share_job,
+				   "SELECT FROM job_idem.job WHERE job_id = $1 FOR KEY SHARE SKIP LOCKED",
+				   1, INT8OID);
 JOB_IDEM_STATEMENT(insert_run,
 				   "INSERT INTO job_idem.run (job_id, run_key, business_date, priority, state,"
 				   " version, batch_size,"
@@ -64,6 +70,22 @@ JobIdemFindRunByKey(int64 job_id, const char *run_key, int64 *run_id)
 		return false;
 	*run_id = JobIdemInt64(0, 1);
 	return true;
+}
+
+/*
+ * Keeps the job from being dropped, or changed in kind, until the transaction's end, and reads it
+ * again after that. Passes what define_job and pause_job lock. NULL: it is just being dropped, and
+ * we were not to wait.
+ */
+JobIdemJob *
+JobIdemShareJob(int64 job_id, bool wait)
+{
+	JobIdemArgs args = {.n = 0};
+
+	JobIdemArg(&args, Int64GetDatum(job_id));
+	if (JobIdemRunLatest(wait ? &share_job : &try_share_job, &args, 1) == 0)
+		return NULL;
+	return JobIdemJobById(job_id);
 }
 
 /*

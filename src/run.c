@@ -154,6 +154,7 @@ Open(const JobIdemJob *job, const char *run_key, DateADT business_date, Nullable
 	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_WORK);
 	if (!JobIdemFindRunByKey(job->job_id, run_key, run_id))
 	{
+		job = JobIdemShareJob(job->job_id, true);
 		if (!job->live)
 			ereport(ERROR,
 					(errcode(ERRCODE_JI_RUN_NOT_OPEN),

@@ -46,7 +46,7 @@ CREATE TABLE job_idem.job (
 	created_at timestamptz NOT NULL,
 	changed_at timestamptz NOT NULL,
 	CHECK (kind = 'batch' OR item_source IS NULL),
-	CHECK (kind = 'keyed' OR max_attempts > 1 OR batch_size = 1)
+	CHECK (max_attempts > 1 OR batch_size = 1)
 );
 COMMENT ON TABLE job_idem.job IS 'job definitions in force; a dropped job stays as a tombstone so that its run keys stay refused';
 
