@@ -25,8 +25,10 @@ CREATE TABLE accident.account (LIKE public.account INCLUDING ALL);
 INSERT INTO accident.account SELECT * FROM public.account;
 CREATE TABLE accident.settlement (merchant_id integer NOT NULL, settle_date date NOT NULL, amount bigint NOT NULL);
 
--- The workers' role: it may do the business, and nothing else.
+-- The workers' role: it may do the business, and nothing else. A frozen worker shall not keep its locks, nor its claim,
+-- for ever: the server ends its transaction.
 SELECT 'CREATE ROLE settler LOGIN' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'settler') \gexec
+ALTER ROLE settler SET idle_in_transaction_session_timeout = '10s';
 GRANT USAGE ON SCHEMA accident TO settler;
 GRANT SELECT ON pgbench_history, due, accident.due TO settler;
 GRANT SELECT, INSERT ON settlement, accident.settlement TO settler;

@@ -39,9 +39,7 @@ class Worker:
         deadline = time.monotonic() + 60
         while True:
             try:
-                # a frozen client shall not keep locks: the server ends its transaction
-                self.conn = psycopg.connect(autocommit=True, application_name=self.name,
-                                            options="-c idle_in_transaction_session_timeout=10s")
+                self.conn = psycopg.connect(autocommit=True, application_name=self.name)
                 return
             except psycopg.OperationalError:
                 if time.monotonic() > deadline:
@@ -140,7 +138,7 @@ class Worker:
         while True:
             try:
                 return self.work()
-            except psycopg.OperationalError:
+            except psycopg.Error:
                 if not self.conn.closed:
                     raise
                 self.reconnects += 1
