@@ -31,14 +31,14 @@
 #include "token.h"
 
 JOB_IDEM_STATEMENT(look,
-				   "SELECT i.item_no, CASE WHEN i.state = 'pending' AND l.outcome = 'completed'"
-				   " THEN 'done'  WHEN i.state = 'pending' AND l.outcome = 'open' THEN 'claimed'"
+				   "SELECT i.item_no,"
+				   " CASE WHEN i.state = 'pending' AND l.outcome = 'completed' THEN 'done'"
+				   "  WHEN i.state = 'pending' AND l.outcome = 'open' THEN 'claimed'"
 				   "  WHEN i.state = 'waiting' AND i.due_at <= $3 THEN 'due' ELSE i.state END,"
 				   " i.attempts, i.result, $4 IS NOT NULL AND i.payload IS DISTINCT FROM $4"
-				   " FROM job_idem.item i JOIN job_idem.run r USING (run_id) LEFT JOIN"
-				   " job_idem.lease l"
-				   "  ON i.item_no > 0 AND l.run_id = i.run_id AND l.slice_no = ((i.item_no - 1)"
-				   " / r.batch_size)::integer"
+				   " FROM job_idem.item i JOIN job_idem.run r USING (run_id)"
+				   " LEFT JOIN job_idem.lease l ON l.run_id = i.run_id AND l.slice_no ="
+				   "  CASE WHEN i.item_no > 0 THEN ((i.item_no - 1) / r.batch_size)::integer END"
 				   " WHERE i.run_id = $1 AND i.item_key = $2",
 				   4, INT8OID, TEXTOID, TIMESTAMPTZOID, JSONBOID);
 JOB_IDEM_STATEMENT(lock_waiting,
@@ -147,17 +147,24 @@ ClaimWaiting(Key *key)
 	return "claimed";
 }
 
+/* Is it too late for new keys of that date? */
+static bool
+IsPastClose(const Key *key)
+{
+	TimestampTz date = (TimestampTz) key->business_date * USECS_PER_DAY;
+
+	return JobIdemNow() > JobIdemPlus(date, &key->job->close_after);
+}
+
 /* Does the run take new keys? Keyed, running, unsealed and before its close. */
 static bool
 TakesKeys(const Key *key)
 {
 	JobIdemRunRow run;
-	TimestampTz closes;
 
 	if (!key->job->keyed || !JobIdemFindRun(key->claim.run_id, RUN_READ, &run))
 		return false;
-	closes = JobIdemPlus((TimestampTz) key->business_date * USECS_PER_DAY, &key->job->close_after);
-	return run.state == RUN_RUNNING && !run.sealed && JobIdemNow() <= closes;
+	return run.state == RUN_RUNNING && !run.sealed && !IsPastClose(key);
 }
 
 /* NULL: the key was added by somebody else meanwhile. */
@@ -195,30 +202,35 @@ ClaimNew(Key *key)
 	return NULL;
 }
 
-/* The run's row, opened if it is a keyed job's; false: another transaction is just opening it. */
-static bool
+/*
+ * Finds the run, or opens it if it is a keyed job's. NULL: it is there; else the outcome: busy,
+ * since another transaction is just opening it, or closed, since there is nothing to open any more.
+ */
+static const char *
 FindOrOpenRun(Key *key)
 {
 	const JobIdemJob *job = key->job;
 	NullableDatum no_params = {.isnull = true};
 
 	if (JobIdemFindRunByKey(job->job_id, key->run_key, &key->claim.run_id))
-		return true;
+		return NULL;
 	job = JobIdemShareJob(job->job_id, false);
 	if (job == NULL)
-		return false;
+		return "busy";
 	key->job = key->claim.job = job;
 	if (!job->keyed || !job->live)
 		ereport(ERROR,
 				(errcode(job->live ? ERRCODE_JI_RUN_NOT_FOUND : ERRCODE_JI_RUN_NOT_OPEN),
 				 errmsg("job \"%s\" has no run \"%s\"", job->name, key->run_key),
 				 errhint("Open it with job_idem.open_run.")));
+	if (IsPastClose(key))
+		return "closed";
 	RefuseAboveReadCommitted();
 	if (!JobIdemTryLock(LOCK_RUN_KEY, JobIdemFold(job->job_id), JobIdemHashKey(key->run_key), true))
-		return false;
+		return "busy";
 	if (JobIdemInsertRun(job, key->run_key, key->business_date, no_params, 0, &key->claim.run_id))
-		return true;
-	return JobIdemFindRunByKey(job->job_id, key->run_key, &key->claim.run_id);
+		return NULL;
+	return JobIdemFindRunByKey(job->job_id, key->run_key, &key->claim.run_id) ? NULL : "busy";
 }
 
 /* One try; NULL: what was seen has changed, look again. */
@@ -300,7 +312,7 @@ job_idem_claim_item(PG_FUNCTION_ARGS)
 {
 	char *name = JobIdemTextArgument(fcinfo, 0, "job");
 	Key key = {0};
-	const char *outcome = "busy";
+	const char *outcome;
 	JobIdemScope scope;
 
 	key.context = CurrentMemoryContext;
@@ -316,7 +328,8 @@ job_idem_claim_item(PG_FUNCTION_ARGS)
 	JobIdemEnter(&scope);
 	key.job = key.claim.job = JobIdemJobByName(name);
 	JobIdemRequire(key.job->job_id, key.job->owner, key.job->name, RIGHT_WORK);
-	if (FindOrOpenRun(&key))
+	outcome = FindOrOpenRun(&key);
+	if (outcome == NULL)
 		outcome = Outcome(&key);
 	outcome = MemoryContextStrdup(key.context, outcome);
 	JobIdemFaultPoint("claim_item");

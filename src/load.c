@@ -192,6 +192,28 @@ RefuseMismatch(const JobIdemLoad *load, Datum keys, Datum payloads)
 					 " stored.")));
 }
 
+/*
+ * A keyed run's keys are locked before the first is inserted, in one order, so that a claim_item of
+ * one of them answers busy in place of waiting for us while we wait for another that it has.
+ * With no keys given: all there can be, since the next chunks are not known yet.
+ */
+static void
+LockKeys(JobIdemLoad *load, const Datum *keys, int n)
+{
+	bool wanted[JOB_IDEM_KEY_TAGS];
+	int i;
+
+	if (!load->keyed || load->all_keys_locked)
+		return;
+	memset(wanted, keys == NULL, sizeof(wanted));
+	for (i = 0; i < n; i++)
+		wanted[JobIdemHashKey(TextDatumGetCString(keys[i]))] = true;
+	for (i = 0; i < JOB_IDEM_KEY_TAGS; i++)
+		if (wanted[i])
+			JobIdemLock(LOCK_KEY, JobIdemFold(load->run.run_id), i, true);
+	load->all_keys_locked = keys == NULL;
+}
+
 /* Adds n rows; payloads may be NULL. */
 void
 JobIdemLoadChunk(JobIdemLoad *load, Datum *keys, const bool *key_nulls, Datum *payloads,
@@ -204,6 +226,7 @@ JobIdemLoadChunk(JobIdemLoad *load, Datum *keys, const bool *key_nulls, Datum *p
 
 	for (i = 0; i < n; i++)
 		CheckRow(key_nulls, keys, payload_nulls, payloads, i, load->n_new + load->n_known + i + 1);
+	LockKeys(load, keys, n);
 	key_array = PointerGetDatum(construct_array(keys, n, TEXTOID, -1, false, TYPALIGN_INT));
 	payload_array = PayloadArray(payloads, payload_nulls, n);
 	if (load->late)
@@ -311,6 +334,7 @@ JobIdemLoadSource(JobIdemLoad *load, const JobIdemSource *source)
 
 		CHECK_FOR_INTERRUPTS();
 		JobIdemEnterConnected(&scope);
+		LockKeys(load, NULL, 0);
 		LoadFetched(load, n);
 		JobIdemLeaveConnected(&scope);
 		MemoryContextSwitchTo(old);

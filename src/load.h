@@ -9,8 +9,8 @@ typedef struct JobIdemLoad
 {
 	JobIdemRunRow run;
 	bool keyed;
-	bool late;	  /* negative numbers, waiting, due at once */
-	bool compare; /* payloads were given: a known key must have the same */
+	bool late;			  /* negative numbers, waiting, due at once */
+	bool all_keys_locked; /* of a keyed run */
 	int64 n_new;
 	int64 n_known;
 } JobIdemLoad;

@@ -53,9 +53,8 @@ JobIdemFold(int64 id)
 	return hash_bytes_uint32((uint32) id) ^ (uint32) (id >> 32);
 }
 
-/* 1,024 tags a run, so that a transaction with many keys cannot fill the shared lock table. */
 uint32
 JobIdemHashKey(const char *key)
 {
-	return hash_bytes((const unsigned char *) key, strlen(key)) & 1023;
+	return hash_bytes((const unsigned char *) key, strlen(key)) % JOB_IDEM_KEY_TAGS;
 }

@@ -15,6 +15,9 @@ typedef enum JobIdemLockClass
 	LOCK_TICK /* a run that a tick is working on */
 } JobIdemLockClass;
 
+/* keys of a run share so many tags, so that a transaction cannot fill the shared lock table */
+#define JOB_IDEM_KEY_TAGS 1024
+
 extern bool JobIdemTryLock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
 extern void JobIdemLock(JobIdemLockClass kind, uint32 high, uint32 low, bool exclusive);
 extern uint32 JobIdemFold(int64 id);

@@ -25,7 +25,9 @@ COMMENT ON COLUMN job_idem.jobs.batch_size IS 'most items of one claim; a run ke
 COMMENT ON COLUMN job_idem.jobs.close_after IS 'how long after its business date a run takes late items and new keys';
 
 CREATE VIEW job_idem.runs WITH (security_barrier) AS
-SELECT j.name AS job, r.business_date, r.run_key, r.state, r.priority, r.version, r.n_items + r.n_late AS n_items,
+SELECT j.name AS job, r.business_date, r.run_key, r.state, r.priority, r.version, CASE WHEN j.kind <> 'keyed' THEN r.n_items + r.n_late
+		WHEN r.state IN ('done', 'partial') THEN r.n_done + (SELECT pg_catalog.count(*) FROM job_idem.dead_letter d
+			WHERE d.run_id = r.run_id AND d.status <> 'replayed') END AS n_items,
 	r.n_done, (SELECT pg_catalog.count(*) FROM job_idem.dead_letter d WHERE d.run_id = r.run_id AND d.status = 'open')
 		AS n_dead,
 	(SELECT pg_catalog.count(*) FROM job_idem.run_trigger t WHERE t.run_id = r.run_id) AS trigger_count,
@@ -57,8 +59,8 @@ SELECT j.name AS job, r.business_date, r.run_key, i.item_key,
 FROM job_idem.item i
 	JOIN job_idem.run r USING (run_id)
 	JOIN job_idem.job j USING (job_id)
-	LEFT JOIN job_idem.lease s ON i.item_no > 0 AND s.run_id = i.run_id
-		AND s.slice_no = ((i.item_no - 1) / r.batch_size)::integer
+	LEFT JOIN job_idem.lease s ON s.run_id = i.run_id
+		AND s.slice_no = CASE WHEN i.item_no > 0 THEN ((i.item_no - 1) / r.batch_size)::integer END
 	LEFT JOIN job_idem.lease p ON p.token = i.token
 WHERE job_idem.may_view(r.job_id);
 COMMENT ON VIEW job_idem.items IS 'the items of all runs, with the state that they are in for those who work on them';
