@@ -36,10 +36,8 @@ def work(number, config):
     options = config["options"][number % len(config["options"])]
     with psycopg.connect(autocommit=True, options=options, prepare_threshold=None) as connection:
         claims = claim_all(connection, config)
-        with connection.cursor().copy("COPY got (phase, token, item_key) FROM STDIN") as copy:
-            for token, keys in claims:
-                for key in keys:
-                    copy.write_row((config["phase"], token, key))
+        for token, keys in claims:
+            connection.execute("INSERT INTO got SELECT %s, %s, unnest(%s::text[])", [config["phase"], token, keys])
     return claims
 
 

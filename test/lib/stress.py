@@ -242,7 +242,7 @@ class Worker:
                               self.random.randint(0, 30))
         else:
             transient = self.random.random() < self.config.get("transient", 1)
-            self.client.query("SELECT * FROM job_idem.mark_failed(%s, %s, 'no', transient => %s)", token, key, transient)
+            self.client.query("SELECT job_idem.mark_failed(%s, %s, 'no', transient => %s)", token, key, transient)
 
     def plan_except(self, token, keys):
         keys = self.shuffled(keys)
@@ -365,8 +365,8 @@ def operate(config, seed, draining):
     try:
         connection = psycopg.connect(autocommit=True, application_name="stress-operator")
         while True:
-            letters = connection.execute("SELECT dead_letter_id FROM job_idem.dead_letters"
-                                         " WHERE run_id = %s AND status = 'open' LIMIT 5", [config["run_id"]]).fetchall()
+            letters = connection.execute("SELECT dead_letter_id FROM job_idem.dead_letters WHERE run_id = %s"
+                                         " AND status = 'open' LIMIT 5", [config["run_id"]]).fetchall()
             for letter, in letters:
                 connection.execute("SELECT job_idem.replay(%s)", [letter])
             leases = connection.execute("SELECT token FROM job_idem.leases WHERE run_id = %s AND outcome = 'open'",
@@ -439,8 +439,8 @@ class Supervisor:
             os.kill(pid, signal.SIGSTOP)
             self.stopped[pid] = time.monotonic() + self.random.uniform(0, 0.3)
         else:
-            self.connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
-                                    [f"stress-{self.working[pid]}"])
+            self.connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                                    " WHERE application_name = %s", [f"stress-{self.working[pid]}"])
 
     def wake(self, everybody=False):
         for pid, until in list(self.stopped.items()):

@@ -4,10 +4,10 @@
 # - slice try-locks off; leases ending at once, with ticks and idle claims expiring all the time; the done marker taken
 #   off finished runs, so that workers start again; and all three together. Time-outs, locks and the marker are never
 #   trusted for correctness: the ledger is right, and audit() finds nothing.
-# - UNIQUE (run_id, slice_no) off, and compare-and-swap off, each a build of the library of its own: the ledger MUST come
-#   out wrong, by the same query. Otherwise the test could not see what it claims to prove. The wrong outcome is certain:
-#   one run starts behind a gate, in the other every transaction is repeated. Besides, the decisive interleavings are
-#   played step by step, with the whole library and with the one that lacks its foundation.
+# - UNIQUE (run_id, slice_no) off, and compare-and-swap off, each a build of the library of its own: the ledger MUST
+#   come out wrong, by the same query. Otherwise the test could not see what it claims to prove. The wrong outcome is
+#   certain: one run starts behind a gate, in the other every transaction is repeated. Besides, the decisive
+#   interleavings are played step by step, with the whole library and with the one that lacks its foundation.
 #
 # Proves: K77, F23, F8; K11, K25 and K26 with and without what decides them.
 use strict;
@@ -19,7 +19,7 @@ use lib "$FindBin::RealBin/../lib";
 use JobIdem;
 use Stress;
 
-my $n_items = scaled(300, 20_000);
+my $n_items = scaled(300, 5000);
 my $definition = "batch_size => 10, lease => '500 ms', max_attempts => 30000, backoff_base => '0', backoff_max => '0'";
 my $no_locks = '-c job_idem.try_locks=off';
 my @at_once = ('1 microsecond');
@@ -31,7 +31,7 @@ my %clients = (
 	kill_every => 0.05,
 	tick_every => 0.05,
 	need => [qw(killed terminated repeats)],
-	seconds => scaled(2, 300),
+	seconds => scaled(2, 60),
 	limit => scaled(180, 1800));
 
 seed();
@@ -40,7 +40,8 @@ plan skip_all => 'psycopg is not installed' unless has_psycopg($cluster);
 
 # --- whole runs with what is never trusted switched off ---------------------------------------------------------
 
-# A whole run, whose ledger is right at the end. Then, `restarts` times, the done marker is taken off and all start again.
+# A whole run, whose ledger is right at the end. Then, `restarts` times, the done marker is taken off and all start
+# again.
 sub right
 {
 	my ($name, %options) = @_;
@@ -302,7 +303,8 @@ like(answer_lost('no_cas'), qr/paid 2 times/, 'without it the items are paid twi
 	my (undef, $happened) = stress($cluster, %clients, dbname => 'no_cas', run_id => $run_id, job => 'repeated',
 		plans => { single => 1 }, one => 0, repeat => 1, need => ['repeats_done'], broken => 1);
 
-	cmp_ok($happened->{repeats_done} || 0, '>', 0, 'a whole run without compare-and-swap: repeated transactions go through');
+	cmp_ok($happened->{repeats_done} || 0, '>', 0,
+		'a whole run without compare-and-swap: repeated transactions go through');
 	like(wrongs($cluster, 'no_cas', $run_id), qr/paid 2 times/, 'and pay twice');
 }
 

@@ -1,11 +1,11 @@
 # Stress: sixteen clients at work on one run, as unruly as clients are, some of them killed at random moments.
 #
-# Claims are worked whole, item by item, in sets, by two threads at once, late, under savepoints that are rolled back, in
-# the claim's own transaction; items are failed, postponed and released; leases end early or are ended by an operator;
-# transactions are sent again, as after a lost answer to COMMIT; clients are killed (-9), cut off, and stopped until
-# their lease is over. Some clients work at REPEATABLE READ. At the end every item is done exactly once in a ledger and
-# a balance that have no unique key, under the token that the queue names, and audit() finds nothing. No statement may
-# end in an error that the manual does not announce for it; none in a deadlock.
+# Claims are worked whole, item by item, in sets, by two threads at once, late, under savepoints that are rolled back,
+# in the claim's own transaction; items are failed, postponed and released; leases end early or are ended by an
+# operator; transactions are sent again, as after a lost answer to COMMIT; clients are killed (-9), cut off, and stopped
+# until their lease is over. Some clients work at REPEATABLE READ. At the end every item is done exactly once in a
+# ledger and a balance that have no unique key, under the token that the queue names, and audit() finds nothing. No
+# statement may end in an error that the manual does not announce for it; none in a deadlock.
 #
 # Proves: F1-F4 under load, K10, K12, K16, K18, K25, K26, K28-K40, K43-K49, K63, K64, K71, K72 by random interleavings.
 use strict;
@@ -17,13 +17,15 @@ use JobIdem;
 use Stress;
 
 my $seed = seed();
-my $cluster = new_cluster('main', conf => "max_connections = 120\nsynchronous_commit = off\ndeadlock_timeout = 200ms\n");
+my $cluster = new_cluster('main',
+	conf => "max_connections = 120\nsynchronous_commit = off\ndeadlock_timeout = 200ms\n");
 plan skip_all => 'psycopg is not installed' unless has_psycopg($cluster);
 new_ledger($cluster, 'postgres');
 
 my $n_items = scaled(2000, 100_000);
 my $run_id = new_run($cluster, 'postgres', 'stress', $n_items,
-	definition => "batch_size => 20, lease => '1 s', max_attempts => 30000, backoff_base => '1 ms', backoff_max => '20 ms'");
+	definition => "batch_size => 20, lease => '1 s', max_attempts => 30000, backoff_base => '1 ms',
+		backoff_max => '20 ms'");
 # what does not happen is not tested
 my @events = qw(killed terminated stopped stale already repeats lost_connections);
 my ($orderly, $happened) = stress($cluster,
