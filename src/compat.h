@@ -13,6 +13,11 @@
 #define JOB_IDEM_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
 
+/* 18 has pg_noreturn in front of a declaration, in place of pg_attribute_noreturn() behind it. */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn __attribute__((noreturn))
+#endif
+
 /* 16 moved the VAR... macros out of postgres.h. */
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"

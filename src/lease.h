@@ -3,6 +3,7 @@
 
 #include "datatype/timestamp.h"
 
+#include "compat.h"
 #include "lookup.h"
 
 typedef enum JobIdemOutcome
@@ -66,8 +67,8 @@ extern bool JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome,
 extern bool JobIdemLeaseCloseIfFinished(const JobIdemLease *lease);
 extern int64 JobIdemLeaseGiveBack(const JobIdemLease *lease);
 
-extern void JobIdemStaleToken(int64 token, const char *detail) pg_attribute_noreturn();
-extern void JobIdemAlreadyDone(int64 token, const char *detail) pg_attribute_noreturn();
+pg_noreturn extern void JobIdemStaleToken(int64 token, const char *detail);
+pg_noreturn extern void JobIdemAlreadyDone(int64 token, const char *detail);
 extern const char *JobIdemOutcomeName(JobIdemOutcome outcome);
 extern TimestampTz JobIdemLeaseEnd(TimestampTz start, const Interval *lease, TimestampTz hard);
 extern Interval *JobIdemLeaseArgument(FunctionCallInfo fcinfo, int i);

@@ -6,6 +6,7 @@
 #include "utils/date.h"
 
 #include "access.h"
+#include "compat.h"
 #include "state.h"
 
 typedef struct JobIdemJob
@@ -57,8 +58,8 @@ extern JobIdemJob *JobIdemJobByName(const char *name);
 extern JobIdemJob *JobIdemJobById(int64 job_id);
 extern bool JobIdemFindRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run);
 extern void JobIdemGetRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run);
-extern void JobIdemRunGone(int64 run_id) pg_attribute_noreturn();
-extern void JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint) pg_attribute_noreturn();
+pg_noreturn extern void JobIdemRunGone(int64 run_id);
+pg_noreturn extern void JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint);
 
 /* Checked arguments of SQL-callable functions. */
 extern char *JobIdemTextArgument(FunctionCallInfo fcinfo, int i, const char *name);
