@@ -38,7 +38,7 @@ SELECT FROM job_idem.define_job('paused');
 SELECT FROM job_idem.pause_job('paused', 'for the winter');
 SELECT FROM job_idem.define_job('dropped');
 SELECT FROM job_idem.drop_job('dropped', 'gone');
-SELECT FROM job_idem.define_job('push', 'keyed');
+SELECT FROM job_idem.define_job('push', 'keyed', close_after => '1000 years');
 SELECT FROM job_idem.claim_item('push', '$DATE', 'one');
 SELECT FROM job_idem.claim_item('push', '$DATE', 'two');
 SELECT FROM job_idem.mark_done((SELECT token FROM job_idem.items WHERE item_key = 'two' AND job = 'push'), 'two', '{"r": 1}');
@@ -125,7 +125,7 @@ sub check_restored
 
 	# no key collision in any table that a sequence feeds
 	is($one->query_error(<<"SQL"), '', "$name: a thousand new rows collide with nothing");
-SELECT FROM job_idem.define_job('new job', 'keyed');
+SELECT FROM job_idem.define_job('new job', 'keyed', close_after => '1000 years');
 SELECT count(job_idem.open_run('new job', '2026-12-01', i::text)) FROM generate_series(1, 300) AS i;
 SELECT count(job_idem.claim_item('new job', '2026-12-02', i::text)) FROM generate_series(1, 300) AS i;
 SELECT count(job_idem.mark_failed(token, item_key, 'x', '23514')) FROM job_idem.items WHERE job = 'new job';

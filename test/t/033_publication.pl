@@ -22,8 +22,8 @@ sub life
 	my $worker = session($cluster, dbname => $dbname);
 	my $error = $worker->query_error(<<"SQL");
 \\set ON_ERROR_STOP 1
-SELECT FROM job_idem.define_job('$name', batch_size => 4);
-SELECT FROM job_idem.define_job('$name', batch_size => 4, max_attempts => 5);
+SELECT FROM job_idem.define_job('$name', close_after => '1000 years', batch_size => 4);
+SELECT FROM job_idem.define_job('$name', close_after => '1000 years', batch_size => 4, max_attempts => 5);
 CREATE ROLE "$name";
 SELECT FROM job_idem.grant_worker('$name', '$name');
 SELECT FROM job_idem.grant_access('$name', 'viewer');
@@ -67,7 +67,7 @@ DO \$\$ DECLARE t bigint; n bigint; BEGIN FOR i IN 1 .. 100 LOOP
 	COMMIT;
 END LOOP; END \$\$;
 CALL job_idem.tick();
-SELECT FROM job_idem.define_job('$name keyed', 'keyed');
+SELECT FROM job_idem.define_job('$name keyed', 'keyed', close_after => '1000 years');
 SELECT token AS t FROM job_idem.claim_item('$name keyed', '$DATE', 'one') \\gset
 SELECT job_idem.mark_failed(:t, 'one', 'x', '23514');
 SELECT job_idem.discard(dead_letter_id) FROM job_idem.dead_letters WHERE job = '$name keyed';

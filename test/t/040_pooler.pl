@@ -22,7 +22,7 @@ make_ledger($cluster);
 my ($connstr, $bouncer) = pgbouncer($cluster, pool_size => 3);
 my $n = scaled(400, 20_000);
 my $run = batch_job($cluster, 'pooled', $n, "batch_size => 7, backoff_base => '0', max_attempts => 1000");
-$cluster->safe_psql('postgres', "SELECT FROM job_idem.define_job('keys', 'keyed')");
+$cluster->safe_psql('postgres', "SELECT FROM job_idem.define_job('keys', 'keyed', close_after => '1000 years')");
 
 # Twenty threads; arguments are the connection string and a seed. Every call may use another backend.
 my $clients = <<'PYTHON';
