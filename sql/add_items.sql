@@ -1,6 +1,6 @@
--- add_items and seal_run: items come in parts and are frozen by the seal (F7), numbered onward without holes; known and
--- repeated keys are counted, a known key with another payload is an error (F2); whatever is wrong with one row, nothing
--- of the call stays (R12, C12, C45); items that come after the seal are worked too.
+-- add_items and seal_run: items come in parts and are frozen by the seal (F7), numbered onward without holes; known
+-- and repeated keys are counted, a known key with another payload is an error (F2); whatever is wrong with one row,
+-- nothing of the call stays (R12, C12, C45); items that come after the seal are worked too.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('add_items', batch_size => 4);
@@ -25,8 +25,8 @@ SELECT count(*), min(item_no), max(item_no), count(DISTINCT item_key) AS keys FR
 SELECT item_no, item_key FROM manifest WHERE item_key IN ('k1', 'k1000', 'k1001', 'k1200') ORDER BY 1;
 SELECT n_items, n_slices, state FROM job_idem.runs WHERE run_id = :run_id;
 
--- a known key with the same payload is known; with another, or with none where one is stored, JI006; payloads left out
--- are not compared
+-- a known key with the same payload is known; with another, or with none where one is stored, JI006; payloads left
+-- out are not compared
 SELECT * FROM job_idem.add_items(:run_id, '{p,q,r}', ARRAY['{"x": 1.00}', NULL, 'null']::jsonb[]);
 SELECT * FROM job_idem.add_items(:run_id, '{p,q,r}');
 CREATE TEMP TABLE before AS TABLE manifest;

@@ -1,6 +1,6 @@
--- backoff_delay: d = min(base x factor^(attempt - 1), max), each delay within [d/2, d], the same for the same key and
--- attempt, spread over keys so that a mass failure does not return in one second (R4, C08); attempts 1 to 10,000 and the
--- largest values there are: no overflow, the cap holds (C40).
+-- backoff_delay: d = min(base x factor^(attempt - 1), max), each delay within [d/2, d], the same for the same key
+-- and attempt, spread over keys so that a mass failure does not return in one second (R4, C08); attempts 1 to
+-- 10,000 and the largest values there are: no overflow, the cap holds (C40).
 \set VERBOSITY sqlstate
 -- attempts 1 to 10,000 with the defaults
 CREATE TEMP VIEW delays AS
@@ -20,7 +20,8 @@ SELECT count(DISTINCT job_idem.backoff_delay(3, key => 'same')) FROM generate_se
 SELECT job_idem.backoff_delay(20, key => 'a') <> job_idem.backoff_delay(20, key => 'b') AS by_key,
 	job_idem.backoff_delay(20, key => 'a') <> job_idem.backoff_delay(21, key => 'a') AS by_attempt;
 
--- 10,000 items that fail together five times, base 10 s, cap 1 h: no second gets a spike, the spread grows with the delay
+-- 10,000 items that fail together five times, base 10 s, cap 1 h: no second gets a spike, the spread grows with the
+-- delay
 WITH fails AS (
 	SELECT n, job_idem.backoff_delay(n, '10 s', 2, '1 hour', 'item ' || k) AS delay
 	FROM generate_series(1, 5) n, generate_series(1, 10000) k

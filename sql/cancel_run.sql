@@ -1,6 +1,6 @@
--- cancel_run: ends a run for good, in every state that allows it; no claims from then on, one documented end for the work
--- in hand: without force it may be completed, with force every later verb on it is JI004 and tick expires it (F26, C60);
--- one event each; a second call changes nothing unless it adds force; ended runs are refused.
+-- cancel_run: ends a run for good, in every state that allows it; no claims from then on, one documented end for
+-- the work in hand: without force it may be completed, with force every later verb on it is JI004 and tick expires
+-- it (F26, C60); one event each; a second call changes nothing unless it adds force; ended runs are refused.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('cancel_run', batch_size => 2);
@@ -79,7 +79,8 @@ CALL job_idem.tick();
 SELECT outcome, n_done, n_left FROM job_idem.claim_status(:token);
 SELECT outcome FROM job_idem.claim_status(:picks);
 SELECT state, count(*) FROM job_idem.items WHERE run_id = :forced GROUP BY state ORDER BY state;
-SELECT verb, detail FROM job_idem.event WHERE run_id = :forced AND verb NOT IN ('open_run', 'seal_run') ORDER BY event_id;
+SELECT verb, detail
+FROM job_idem.event WHERE run_id = :forced AND verb NOT IN ('open_run', 'seal_run') ORDER BY event_id;
 -- force after one without does change something, once; not the other way round
 SELECT pg_temp.open('first without') AS twice \gset
 SELECT min(token) AS token FROM job_idem.claim_items('cancel_run') \gset

@@ -1,7 +1,7 @@
--- claim_item: an idempotency key for any caller, with each of its seven outcomes (F10): claimed, done with the first
--- result, busy, waiting, dead, closed, mismatch (another payload in every state, C64); in keyed jobs, where the call
--- opens the run, and in batch jobs, where an item done with its whole slice is done; the close of a keyed run; bad keys
--- (C12).
+-- claim_item: an idempotency key for any caller, with each of its seven outcomes (F10): claimed, done with the
+-- first result, busy, waiting, dead, closed, mismatch (another payload in every state, C64); in keyed jobs, where
+-- the call opens the run, and in batch jobs, where an item done with its whole slice is done; the close of a keyed
+-- run; bad keys (C12).
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('claim_item', kind => 'keyed', backoff_base => '1 minute', batch_size => 10,
@@ -65,7 +65,8 @@ SET job_idem.clock_offset = 100240;
 SELECT * FROM pg_temp.claim('k4');
 RESET job_idem.clock_offset;
 
--- mismatch: another payload, whatever the state: busy, done, waiting, dead, and after the end; left out it is not compared
+-- mismatch: another payload, whatever the state: busy, done, waiting, dead, and after the end; left out it is not
+-- compared
 SELECT * FROM pg_temp.claim('p busy', '{"a": 1}');
 SELECT outcome FROM pg_temp.claim('p busy', '{"a": 2}');
 SELECT outcome FROM pg_temp.claim('p busy', '{"a": 1.0}');
@@ -115,7 +116,8 @@ SELECT outcome FROM pg_temp.claim('k1', run_key => 'second');
 SELECT outcome FROM pg_temp.claim('k1', run_key => 'second');
 SELECT run_key, n_dead FROM job_idem.runs WHERE job = 'claim_item' ORDER BY run_key;
 
--- closed: new keys after close_after of the date, to the microsecond; known ones are answered, and worked, all the same
+-- closed: new keys after close_after of the date, to the microsecond; known ones are answered, and worked, all the
+-- same
 SET job_idem.clock_freeze = '2026-12-02 00:00:00+00';
 SELECT outcome FROM pg_temp.claim('k5');
 SELECT state FROM job_idem.mark_failed(pg_temp.token(), 'k5', transient => true);
@@ -169,8 +171,8 @@ SELECT outcome FROM pg_temp.claim('new', date => '2026-12-05');
 SELECT job_idem.resume_job('claim_item');
 SELECT outcome FROM pg_temp.claim('new', date => '2026-12-05');
 
--- batch jobs: the run must be there, new keys are not taken; an item of a slice is waiting until its slice is claimed,
--- busy while that is open, and done with it, although no row of it was written
+-- batch jobs: the run must be there, new keys are not taken; an item of a slice is waiting until its slice is
+-- claimed, busy while that is open, and done with it, although no row of it was written
 SELECT outcome FROM job_idem.define_job('claim_item batch', batch_size => 3);
 SELECT outcome FROM pg_temp.claim('a', job => 'claim_item batch');
 SELECT run_id FROM job_idem.open_run('claim_item batch', '2026-11-30') \gset

@@ -1,6 +1,6 @@
--- claim_items: urgent runs first, then the oldest date (F8, F27); never more rows than the batch, all of one run and one
--- token; tokens grow (F16); business_date and run_key narrow; the lease argument and the cut of long worker names; no rows
--- from runs or jobs that give nothing; claims that roll back.
+-- claim_items: urgent runs first, then the oldest date (F8, F27); never more rows than the batch, all of one run
+-- and one token; tokens grow (F16); business_date and run_key narrow; the lease argument and the cut of long worker
+-- names; no rows from runs or jobs that give nothing; claims that roll back.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('claim_items', batch_size => 3, lease => '10 minutes', max_lease => '1 hour');
@@ -27,7 +27,8 @@ END
 $$;
 CREATE TEMP VIEW claims AS
 SELECT n, run_key, string_agg(item_key, ' ' ORDER BY place) AS items, count(DISTINCT token) AS tokens,
-	count(DISTINCT run_id) AS runs, bool_and(attempt = 1) AS first_try, bool_and(to_jsonb(substr(item_key, 2)::int) = payload) AS own_payload,
+	count(DISTINCT run_id) AS runs, bool_and(attempt = 1) AS first_try,
+	bool_and(to_jsonb(substr(item_key, 2)::int) = payload) AS own_payload,
 	bool_and(deadline = job_idem.now() + interval '10 minutes') AS right_deadline
 FROM given GROUP BY n, run_key ORDER BY n;
 
@@ -40,7 +41,8 @@ SELECT count(*) FROM given;
 -- seven runs: claims follow priority, then the date, and the items' order in each
 SELECT pg_temp.fill('2026-11-30', 4) IS NOT NULL AS today, pg_temp.fill('2026-11-28', 2) IS NOT NULL AS oldest,
 	pg_temp.fill('2026-11-29', 7) IS NOT NULL AS yesterday, pg_temp.fill('2026-12-24', 4, 10) IS NOT NULL AS urgent,
-	pg_temp.fill('2026-01-01', 1, -1) IS NOT NULL AS idle_time, pg_temp.fill('2026-11-29', 1, 2147483647, 'most') IS NOT NULL AS most,
+	pg_temp.fill('2026-01-01', 1, -1) IS NOT NULL AS idle_time,
+	pg_temp.fill('2026-11-29', 1, 2147483647, 'most') IS NOT NULL AS most,
 	pg_temp.fill('2026-11-27', 1, -2147483648, 'least') IS NOT NULL AS least;
 CALL pg_temp.claim();
 CALL pg_temp.claim();
@@ -79,7 +81,8 @@ SELECT count(*) FROM job_idem.claim_items('claim_items', business_date => '1999-
 SELECT count(*) FROM job_idem.claim_items('claim_items', run_key => 'no such key');
 
 -- the lease: the job's, the caller's, never past max_lease; deadlines come from the server's clock alone
-SELECT DISTINCT l.deadline - job_idem.now() AS lease, l.hard_deadline - job_idem.now() AS hard, l.claimed_at - job_idem.now() AS claimed
+SELECT DISTINCT l.deadline - job_idem.now() AS lease, l.hard_deadline - job_idem.now() AS hard,
+	l.claimed_at - job_idem.now() AS claimed
 FROM given g JOIN job_idem.leases l USING (token);
 CREATE FUNCTION pg_temp.lease_of(span interval) RETURNS TABLE (lease interval, hard interval) LANGUAGE plpgsql AS $$
 DECLARE
@@ -140,8 +143,8 @@ FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
 SELECT count(*) FROM job_idem.claim_items('claim_items', run_key => 'one transaction');
 COMMIT;
 
--- the planner may call it more than once if it is put where it is evaluated again: each call is a claim of its own, and
--- each answer is at most a batch
+-- the planner may call it more than once if it is put where it is evaluated again: each call is a claim of its own,
+-- and each answer is at most a batch
 SELECT pg_temp.fill('2027-05-01', 6, 0, 'nested') IS NOT NULL AS filled;
 SELECT g.n, string_agg(c.item_key, ' ' ORDER BY c.item_key) AS items, count(DISTINCT c.token) AS tokens
 FROM generate_series(1, 3) AS g (n), LATERAL (SELECT *

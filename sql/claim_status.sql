@@ -1,5 +1,6 @@
--- claim_status: what became of a claim, for a client that lost the answer to its COMMIT (F12): outcome and counts of a
--- claim open, completed whole or one by one, released, expired, by slice and by picks; a viewer may ask; it writes nothing.
+-- claim_status: what became of a claim, for a client that lost the answer to its COMMIT (F12): outcome and counts
+-- of a claim open, completed whole or one by one, released, expired, by slice and by picks; a viewer may ask; it
+-- writes nothing.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('claim_status', batch_size => 4);

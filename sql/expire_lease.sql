@@ -1,5 +1,6 @@
--- expire_lease: an operator ends a claim before its time, on record; what is unfinished comes back as after an expiry:
--- counted as lost, with back-off, and as a try only if the claim held that one item. Closed claims stay as they are.
+-- expire_lease: an operator ends a claim before its time, on record; what is unfinished comes back as after an
+-- expiry: counted as lost, with back-off, and as a try only if the claim held that one item. Closed claims stay as
+-- they are.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('expire_lease', batch_size => 3, backoff_base => '1 minute', max_attempts => 2,
@@ -29,7 +30,8 @@ SELECT job_idem.heartbeat(:token);
 SELECT job_idem.mark_all_done(:token, 2, '{a}');
 SELECT detail - 'token' AS detail, (detail->>'token')::bigint = :token AS own_token, by = current_user AS by_me
 FROM job_idem.event WHERE run_id = :run_id AND verb = 'expire_lease';
-SELECT item_key, kind, attempt, retry_at IS NOT NULL AS retried FROM job_idem.failure WHERE run_id = :run_id ORDER BY item_key;
+SELECT item_key, kind, attempt, retry_at IS NOT NULL AS retried
+FROM job_idem.failure WHERE run_id = :run_id ORDER BY item_key;
 -- closed claims stay as they are, and no event tells otherwise
 SELECT job_idem.expire_lease(:token, 'again');
 SELECT job_idem.mark_all_done(:other, 3);

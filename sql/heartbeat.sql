@@ -1,10 +1,11 @@
--- heartbeat: prolongs the lease from now on, revives an overdue one that nobody took, is refused after that (F18), and
--- never reaches past claimed_at + max_lease; lease, takeover_delay and max_lease are three times (F17): overdue within the
--- delay is not taken, at max_lease it is in spite of heartbeats; a lease taken late in a long transaction runs from then;
--- no function takes a deadline from the caller.
+-- heartbeat: prolongs the lease from now on, revives an overdue one that nobody took, is refused after that (F18),
+-- and never reaches past claimed_at + max_lease; lease, takeover_delay and max_lease are three times (F17): overdue
+-- within the delay is not taken, at max_lease it is in spite of heartbeats; a lease taken late in a long
+-- transaction runs from then; no function takes a deadline from the caller.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
-SELECT outcome FROM job_idem.define_job('heartbeat', batch_size => 2, lease => '5 minutes', takeover_delay => '1 minute',
+SELECT outcome
+FROM job_idem.define_job('heartbeat', batch_size => 2, lease => '5 minutes', takeover_delay => '1 minute',
 	max_lease => '1 hour');
 SELECT run_id FROM job_idem.open_run('heartbeat', '2026-11-30') \gset
 SELECT job_idem.add_items(:run_id, '{a,b,c,d,e,f,g,h}');
@@ -101,7 +102,8 @@ SELECT outcome, n_done, n_left FROM job_idem.claim_status(:token);
 SELECT pg_temp.beat(:token) IS NOT NULL AS quiet;
 SELECT outcome, n_done, n_left FROM job_idem.claim_status(:token);
 
--- the clock is the server's at the call, not the transaction's: a lease taken late in a long transaction runs from then
+-- the clock is the server's at the call, not the transaction's: a lease taken late in a long transaction runs from
+-- then
 RESET job_idem.clock_freeze;
 RESET job_idem.clock_offset;
 BEGIN;
@@ -113,19 +115,21 @@ SELECT :'from_then' AS from_then;
 SELECT claimed_at >= now() + interval '2 hours' AS claimed_then, deadline - claimed_at AS lease
 FROM job_idem.leases WHERE token = :token;
 COMMIT;
--- no function takes an instant from the caller, and only claims and heartbeats take a lease, as a span
+-- no verb takes an instant from the caller, and only claims and heartbeats take a lease, as a span
 SELECT p.proname, a.name, format_type(a.type, NULL)
 FROM pg_catalog.pg_proc p,
 	LATERAL (SELECT unnest(p.proargnames) AS name, unnest(coalesce(p.proallargtypes, p.proargtypes::oid[])) AS type,
 		unnest(coalesce(p.proargmodes, array_fill('i'::"char", ARRAY[p.pronargs]))) AS mode) a
 WHERE p.pronamespace = 'job_idem'::regnamespace AND a.mode IN ('i', 'b', 'v')
+	AND EXISTS (SELECT FROM job_idem.privilege v WHERE v.object ~ ('job_idem\.' || p.proname || '\('))
 	AND (a.type IN ('timestamptz'::regtype, 'timestamp'::regtype, 'time'::regtype)
 		OR a.name ~ 'lease|deadline' AND a.type = 'interval'::regtype)
 ORDER BY 1, 2;
 -- a critical job's defaults are the more patient ones
 SELECT outcome FROM job_idem.define_job('heartbeat critical', 'keyed', 'critical');
 SELECT outcome FROM job_idem.define_job('heartbeat standard', 'keyed');
-SELECT tier, lease, takeover_delay, max_lease FROM job_idem.jobs WHERE job IN ('heartbeat critical', 'heartbeat standard') ORDER BY tier;
+SELECT tier, lease, takeover_delay, max_lease
+FROM job_idem.jobs WHERE job IN ('heartbeat critical', 'heartbeat standard') ORDER BY tier;
 -- after a forced cancel: JI004
 SELECT job_idem.cancel_run(:run_id, 'x');
 SELECT pg_temp.beat(:token) IS NOT NULL AS goes_on;

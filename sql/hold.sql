@@ -1,6 +1,6 @@
--- hold: locks the claim for the transaction, by its lease and, with a key, by the item too; refused for a claim that is
--- not, or no longer, the caller's, past claimed_at + max_lease, completed, or cancelled with force (F13, F17); PREPARE
--- TRANSACTION is refused after it, and after a claim, whatever subtransaction it was in.
+-- hold: locks the claim for the transaction, by its lease and, with a key, by the item too; refused for a claim
+-- that is not, or no longer, the caller's, past claimed_at + max_lease, completed, or cancelled with force (F13,
+-- F17); PREPARE TRANSACTION is refused after it, and after a claim, whatever subtransaction it was in.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('hold', batch_size => 3, max_lease => '1 hour');

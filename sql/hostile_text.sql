@@ -1,6 +1,6 @@
--- The failure path cannot fail, and hostile values do no harm (R11, C11, C45): a batch of 100 reported as failed in one
--- transaction, among them NUL and lone surrogate escapes, 20 MB, empty and NULL texts: each changes state, cut texts carry
--- a marker. Data of the caller's that must not be altered is refused by name instead, or kept as it is.
+-- The failure path cannot fail, and hostile values do no harm (R11, C11, C45): a batch of 100 reported as failed in
+-- one transaction, among them NUL and lone surrogate escapes, 20 MB, empty and NULL texts: each changes state, cut
+-- texts carry a marker. Data of the caller's that must not be altered is refused by name instead, or kept as it is.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('hostile_text', batch_size => 100);
@@ -17,7 +17,8 @@ $$;
 SELECT min(token) AS token FROM job_idem.claim_items('hostile_text') \gset
 BEGIN;
 SELECT f.state, count(*)
-FROM generate_series(1, 100) i, LATERAL job_idem.mark_failed(:token, 'm' || i, pg_temp.message(i), '40001', 'Class' || i) f
+FROM generate_series(1, 100) i,
+	LATERAL job_idem.mark_failed(:token, 'm' || i, pg_temp.message(i), '40001', 'Class' || i) f
 GROUP BY f.state;
 COMMIT;
 SELECT count(*), count(DISTINCT item_key) AS items FROM job_idem.failure WHERE run_id = :run_id;

@@ -1,6 +1,6 @@
--- is_done: the done marker of a run has no end date, and a re-kick of finished work stops at once: claims give nothing and
--- read no page of the items (F3). True for state done only; a run that was never opened, is open, cancelled or has dead
--- letters is not done.
+-- is_done: the done marker of a run has no end date, and a re-kick of finished work stops at once: claims give
+-- nothing and read no page of the items (F3). True for state done only; a run that was never opened, is open,
+-- cancelled or has dead letters is not done.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('is_done', batch_size => 50);

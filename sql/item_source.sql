@@ -1,6 +1,6 @@
--- item_source: open_run fills and seals the run by the job's own query; a source that fails leaves the run loading, with
--- the reason and a WARNING, and the next call tries again (F7). It runs as the job's owner, whoever opens the run, in a
--- restricted context with a pinned search_path (P3), and nothing of a failed try stays.
+-- item_source: open_run fills and seals the run by the job's own query; a source that fails leaves the run loading,
+-- with the reason and a WARNING, and the next call tries again (F7). It runs as the job's owner, whoever opens the
+-- run, in a restricted context with a pinned search_path (P3), and nothing of a failed try stays.
 \set VERBOSITY sqlstate
 CREATE ROLE regress_item_source_owner;
 CREATE ROLE regress_item_source_worker;
@@ -11,7 +11,8 @@ CREATE TABLE item_source.merchant (key text, since date, region text);
 INSERT INTO item_source.merchant SELECT 'm' || i, '2026-11-01', CASE i % 2 WHEN 0 THEN 'north' ELSE 'south' END
 FROM generate_series(1, 10) i;
 SELECT outcome FROM job_idem.define_job('item_source', batch_size => 4, item_source =>
-	$$SELECT key, pg_catalog.jsonb_build_object('date', $1, 'who', current_user, 'path', pg_catalog.current_setting('search_path'))
+	$$SELECT key, pg_catalog.jsonb_build_object('date', $1, 'who', current_user,
+			'path', pg_catalog.current_setting('search_path'))
 		FROM item_source.merchant WHERE since < $1 AND ($2 IS NULL OR region = $2->>'region')
 		ORDER BY pg_catalog.length(key), key$$);
 SELECT job_idem.grant_worker('item_source', 'regress_item_source_worker');
@@ -88,11 +89,17 @@ SELECT outcome, state FROM job_idem.open_run('item_source', '2027-01-04');
 SELECT n_items, n_slices FROM job_idem.runs WHERE run_id = :run_id;
 SELECT * FROM job_idem.audit(:run_id);
 
--- what a restricted context forbids fails like anything else: a source cannot take another role, nor leave a cursor or a
--- temporary table in the session of whoever opens the run
+-- what a restricted context forbids fails like anything else: a source cannot take another role, nor leave a cursor
+-- or a temporary table in the session of whoever opens the run
 SET ROLE regress_item_source_owner;
-CREATE FUNCTION item_source.escape(what text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN EXECUTE what; RETURN 'escaped'; END $$;
-SELECT outcome FROM job_idem.define_job('item_source escapes', item_source => $$SELECT item_source.escape($2->>'what')$$);
+CREATE FUNCTION item_source.escape(what text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE what;
+	RETURN 'escaped';
+END
+$$;
+SELECT outcome FROM job_idem.define_job('item_source escapes',
+	item_source => $$SELECT item_source.escape($2->>'what')$$);
 RESET ROLE;
 SELECT outcome, state FROM job_idem.open_run('item_source escapes', '2026-11-30', 'a', '{"what": "RESET ROLE"}');
 SELECT outcome, state

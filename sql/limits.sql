@@ -1,5 +1,5 @@
--- Bad input changes nothing and names the fault (R12): every refused call of every verb, with its code, and a hash over
--- all tables of the extension before and after. The messages are in the file `messages`.
+-- Bad input changes nothing and names the fault (R12): every refused call of every verb, with its code, and a hash
+-- over all tables of the extension before and after. The messages are in the file `messages`.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 CREATE FUNCTION pg_temp.content() RETURNS text LANGUAGE plpgsql AS $$
@@ -8,7 +8,8 @@ DECLARE
 	part text;
 	whole text := '';
 BEGIN
-	FOR t IN SELECT c.oid FROM pg_catalog.pg_class c WHERE relnamespace = 'job_idem'::regnamespace AND relkind IN ('r', 'p')
+	FOR t IN SELECT c.oid
+	FROM pg_catalog.pg_class c WHERE relnamespace = 'job_idem'::regnamespace AND relkind IN ('r', 'p')
 		ORDER BY relname
 	LOOP
 		EXECUTE format('SELECT md5(string_agg(r::text, '','' ORDER BY r::text)) FROM %s r', t) INTO part;

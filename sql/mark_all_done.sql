@@ -1,5 +1,6 @@
--- mark_all_done: completes a whole claim once, all or nothing; the numbers given must be those of what is left (F12). No
--- item row of a slice is written: the completed lease says that they are done. Items of a pick lease are updated by row.
+-- mark_all_done: completes a whole claim once, all or nothing; the numbers given must be those of what is left
+-- (F12). No item row of a slice is written: the completed lease says that they are done. Items of a pick lease are
+-- updated by row.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('mark_all_done', batch_size => 500);

@@ -1,6 +1,6 @@
--- mark_done: one item, once, in the transaction of the business write. A repeated one raises JI010, whatever became of
--- the lease meanwhile, a stale or foreign one JI001, and nothing is written (F12, F13); the first result stays (F10); the
--- last item closes the lease. A lease overdue that nobody has taken is the holder's still (C32).
+-- mark_done: one item, once, in the transaction of the business write. A repeated one raises JI010, whatever became
+-- of the lease meanwhile, a stale or foreign one JI001, and nothing is written (F12, F13); the first result stays
+-- (F10); the last item closes the lease. A lease overdue that nobody has taken is the holder's still (C32).
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('mark_done', batch_size => 3, takeover_delay => '1 minute');

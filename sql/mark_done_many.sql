@@ -12,7 +12,8 @@ WHERE r.job = 'mark_done_many';
 CREATE FUNCTION pg_temp.keys(first int, last int) RETURNS text[] LANGUAGE sql AS $$
 	SELECT array_agg('m' || i ORDER BY i) FROM generate_series(first, last) i
 $$;
-CREATE TEMP VIEW counts AS SELECT state, count(*) FROM job_idem.items WHERE job = 'mark_done_many' GROUP BY state ORDER BY state;
+CREATE TEMP VIEW counts AS SELECT state, count(*)
+FROM job_idem.items WHERE job = 'mark_done_many' GROUP BY state ORDER BY state;
 
 SELECT min(token) AS token FROM job_idem.claim_items('mark_done_many') \gset
 SELECT min(token) AS other FROM job_idem.claim_items('mark_done_many') \gset
@@ -47,7 +48,8 @@ SELECT job_idem.mark_all_done(:token, 500);
 
 -- results go with their keys; a key named twice counts once; part of it done before: nothing of the call happens
 SELECT job_idem.mark_done_many(:other, '{m503,m501,m502,m503}', ARRAY['3', '1', NULL, '3']::jsonb[]);
-SELECT item_key, state, result FROM job_idem.items WHERE run_id = :run_id AND item_no BETWEEN 501 AND 504 ORDER BY item_no;
+SELECT item_key, state, result
+FROM job_idem.items WHERE run_id = :run_id AND item_no BETWEEN 501 AND 504 ORDER BY item_no;
 SELECT job_idem.mark_done_many(:other, '{m501,m504}');
 SELECT job_idem.mark_done_many(:other, '{m504,m1}');
 SELECT job_idem.mark_done_many(:other, '{m501,m502,m503}');

@@ -1,6 +1,6 @@
--- mark_failed: transient failures get a limited number of tries, business ones none (R3, C39); the SQLSTATE classifies,
--- the caller's word comes first (R1); each try waits in [d/2, d] and is in `failure`; a dead letter answers what a person
--- asks (R7); attempts at the type's end saturate (C41); a repeated report changes nothing.
+-- mark_failed: transient failures get a limited number of tries, business ones none (R3, C39); the SQLSTATE
+-- classifies, the caller's word comes first (R1); each try waits in [d/2, d] and is in `failure`; a dead letter
+-- answers what a person asks (R7); attempts at the type's end saturate (C41); a repeated report changes nothing.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('mark_failed', batch_size => 3);
@@ -86,7 +86,8 @@ BEGIN
 	RETURN NEXT;
 END
 $$;
-SELECT code, c.* FROM unnest('{08000,08001,08003,08004,08006,08007,08P01,22001,22003,22012,22P02,23502,23503,23505,23514,
+SELECT code, c.*
+FROM unnest('{08000,08001,08003,08004,08006,08007,08P01,22001,22003,22012,22P02,23502,23503,23505,23514,
 	23P01,25001,25006,25P02,25P03,28000,40000,40001,40003,40P01,42501,42601,42P01,53000,53100,53200,53300,55000,55006,
 	55P03,57000,57014,57P01,57P02,57P03,57P05,58000,58030,P0001,P0002,XX000,JI001,00000,0A000,54000}'::text[]) code,
 	LATERAL pg_temp.class_of(code) c;

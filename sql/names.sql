@@ -1,11 +1,11 @@
--- Names are only names (P14): a whole life cycle of a batch and a keyed job whose names have capitals, quotes, blanks,
--- other scripts, look like SQL, or are as long as may be; their run keys, item keys and workers likewise.
+-- Names are only names (P14): a whole life cycle of a batch and a keyed job whose names have capitals, quotes,
+-- blanks, other scripts, look like SQL, or are as long as may be; their run keys, item keys and workers likewise.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 CREATE TEMP TABLE names (n serial, name text);
 INSERT INTO names (name) VALUES ('Settle'), ('SETTLE'), ('settle "all"'), ('o''clock'), ('  blanks  '), (' '), ('结算'),
-	('تسوية'), ('💶'), ('a.b'), ('"quoted"'), ('$1'), ('%s'), ('\d'), ('NULL'), ('{}'), ('; DROP TABLE job_idem.job; --'), (E'two\nlines'),
-	('select'), (repeat('n', 200)), (repeat('é', 100));
+	('تسوية'), ('💶'), ('a.b'), ('"quoted"'), ('$1'), ('%s'), ('\d'), ('NULL'), ('{}'), ('; DROP TABLE job_idem.job; --'),
+	(E'two\nlines'), ('select'), (repeat('n', 200)), (repeat('é', 100));
 -- every verb once on jobs of that name; what each saw comes back as one row
 CREATE FUNCTION pg_temp.life(name text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

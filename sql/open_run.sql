@@ -1,6 +1,7 @@
 -- open_run: one run per job and run key, however often it is opened; each call says whether it was the first, other
--- content under a known key is an error and changes nothing (F2), repeats are counted (F1), the key of a date is its ISO
--- form and instants are the same under every DateStyle and TimeZone (C62, C37), NULL and infinite dates are refused (C12).
+-- content under a known key is an error and changes nothing (F2), repeats are counted (F1), the key of a date is
+-- its ISO form and instants are the same under every DateStyle and TimeZone (C62, C37), NULL and infinite dates are
+-- refused (C12).
 \set VERBOSITY sqlstate
 SELECT outcome FROM job_idem.define_job('open_run');
 SELECT outcome FROM job_idem.define_job('open_run keyed', kind => 'keyed');
@@ -17,7 +18,8 @@ SELECT run_id = :first_run_id AS same, outcome, state
 FROM job_idem.open_run('open_run', '2026-11-30', params => '{"a": 1.0}');
 SELECT run_id = :first_run_id AS same, outcome, state
 FROM job_idem.open_run('open_run', '2026-11-30', '2026-11-30', '{"a": 1}', 9);
-SELECT run_key, business_date, state, priority, params, trigger_count, n_items, sealed_at IS NULL AS unsealed, finished_at
+SELECT run_key, business_date, state, priority, params, trigger_count, n_items, sealed_at IS NULL AS unsealed,
+	finished_at
 FROM job_idem.runs WHERE job = 'open_run';
 SELECT count(*) FROM job_idem.event WHERE run_id = :first_run_id AND verb = 'open_run';
 

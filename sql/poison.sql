@@ -1,6 +1,7 @@
--- An item that kills its worker ends dead alone and takes no neighbour along (R10): a loss counts as a try only for a
--- claim of that one item; items lost once are claimed again at most a sixteenth of a batch together, items lost twice
--- alone, however small max_attempts is. Losses alone count, without any report (C33); a done run is not run again (C31).
+-- An item that kills its worker ends dead alone and takes no neighbour along (R10): a loss counts as a try only for
+-- a claim of that one item; items lost once are claimed again at most a sixteenth of a batch together, items lost
+-- twice alone, however small max_attempts is. Losses alone count, without any report (C33); a done run is not run
+-- again (C31).
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 CREATE PROCEDURE pg_temp.later(span interval) LANGUAGE sql AS $$

@@ -1,5 +1,6 @@
--- postpone: gives one item back until later and counts no try, as often as one likes; one item far off holds up no other
--- (R14, as far as the verbs exist; the view `stuck` comes later); repeated it changes nothing; bad delays are refused.
+-- postpone: gives one item back until later and counts no try, as often as one likes; one item far off holds up no
+-- other (R14, as far as the verbs exist; the view `stuck` comes later); repeated it changes nothing; bad delays are
+-- refused.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('postpone', batch_size => 400);

@@ -1,6 +1,6 @@
--- release: gives back what is unfinished of a claim, due at once, and costs no try (F21): attempts and lost stay as they
--- were, the next claim gets the rest under a larger token; what was done stays done. Of a completed claim it gives back
--- nothing; a second one, or one of an expired claim, is JI001. Counts never go below or above (C23).
+-- release: gives back what is unfinished of a claim, due at once, and costs no try (F21): attempts and lost stay as
+-- they were, the next claim gets the rest under a larger token; what was done stays done. Of a completed claim it
+-- gives back nothing; a second one, or one of an expired claim, is JI001. Counts never go below or above (C23).
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('release', batch_size => 5);

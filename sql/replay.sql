@@ -1,6 +1,6 @@
--- replay and discard: a dead letter is resolved once (R8, R9): replay returns its item under its own key with new tries
--- (C42), as often as it dies anew; a second call changes nothing and says so; the last one discarded, a partial run is
--- done. History stays.
+-- replay and discard: a dead letter is resolved once (R8, R9): replay returns its item under its own key with new
+-- tries (C42), as often as it dies anew; a second call changes nothing and says so; the last one discarded, a
+-- partial run is done. History stays.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('replay', batch_size => 4, max_attempts => 2);

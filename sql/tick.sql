@@ -1,5 +1,5 @@
--- tick: refused inside a transaction block and outside READ COMMITTED, since it commits by itself; expires what is overdue,
--- seals keyed runs past close_after, finishes what is over, in one pass; a second pass changes nothing.
+-- tick: refused inside a transaction block and outside READ COMMITTED, since it commits by itself; expires what is
+-- overdue, seals keyed runs past close_after, finishes what is over, in one pass; a second pass changes nothing.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 00:30:00+00';
 BEGIN;
@@ -23,7 +23,8 @@ CALL job_idem.tick();
 ROLLBACK;
 CALL job_idem.tick();
 
--- a batch run to be expired, a batch run that is over, a keyed run past its close, one before it, one loading, one empty
+-- a batch run to be expired, a batch run that is over, a keyed run past its close, one before it, one loading, one
+-- empty
 SELECT outcome FROM job_idem.define_job('tick', batch_size => 2);
 SELECT outcome FROM job_idem.define_job('tick keyed', kind => 'keyed', close_after => '1 day');
 CREATE FUNCTION pg_temp.open(key text, keys text[]) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -46,7 +47,8 @@ SELECT min(token) AS third FROM job_idem.claim_items('tick', run_key => 'lost') 
 SELECT job_idem.mark_done(:third, 'f');
 SELECT job_idem.mark_all_done(min(token), 1) FROM job_idem.claim_items('tick', run_key => 'over');
 SELECT f.state
-FROM job_idem.claim_items('tick', run_key => 'dead') c, LATERAL job_idem.mark_failed(c.token, 'a', transient => false) f;
+FROM job_idem.claim_items('tick', run_key => 'dead') c,
+	LATERAL job_idem.mark_failed(c.token, 'a', transient => false) f;
 SELECT count(*) FROM job_idem.claim_items('tick', run_key => 'busy', lease => '20 hours');
 SELECT job_idem.mark_done(token, 'k') FROM job_idem.claim_item('tick keyed', '2026-11-30', 'k');
 SET job_idem.clock_freeze = '2026-11-29 23:59:00+00';
@@ -74,7 +76,8 @@ CREATE TEMP VIEW content AS
 SELECT md5(string_agg(r::text || t::text || coalesce(i::text, '') || coalesce(l::text, '') || coalesce(e::text, ''), ','
 	ORDER BY r.run_id, i.item_no, l.token, e.event_id)) AS hash
 FROM job_idem.run r JOIN job_idem.job j USING (job_id) JOIN job_idem.tally t USING (run_id)
-	LEFT JOIN job_idem.item i USING (run_id) LEFT JOIN job_idem.lease l USING (run_id) LEFT JOIN job_idem.event e USING (run_id)
+	LEFT JOIN job_idem.item i USING (run_id) LEFT JOIN job_idem.lease l USING (run_id)
+	LEFT JOIN job_idem.event e USING (run_id)
 WHERE j.name LIKE 'tick%';
 CREATE TEMP TABLE before AS TABLE content;
 CALL job_idem.tick();

@@ -1,6 +1,6 @@
--- States are data without traps (F22): every state that is not terminal reaches a terminal one; and every verb on every
--- state of an item and of a run is a listed transition, or changes nothing, or is refused with JI001, JI004, JI008 or,
--- for what this very claim did before, JI010.
+-- States are data without traps (F22): every state that is not terminal reaches a terminal one; and every verb on
+-- every state of an item and of a run is a listed transition, or changes nothing, or is refused with JI001, JI004,
+-- JI008 or, for what this very claim did before, JI010.
 \set VERBOSITY sqlstate
 SELECT * FROM job_idem.item_transitions();
 SELECT * FROM job_idem.run_transitions();
@@ -22,7 +22,8 @@ FROM edges e JOIN terminal t ON t.kind = e.kind AND t.state = e.from_state ORDER
 -- every state there is, is among them or born so
 SELECT 'item' AS kind, s AS state FROM unnest('{pending,waiting,claimed,done,dead}'::text[]) s
 EXCEPT SELECT kind, unnest(ARRAY[from_state, to_state]) FROM edges;
-SELECT 'run' AS kind, s AS state FROM unnest('{loading,blocked,running,done,partial,cancelled,skipped,expired}'::text[]) s
+SELECT 'run' AS kind, s AS state
+FROM unnest('{loading,blocked,running,done,partial,cancelled,skipped,expired}'::text[]) s
 EXCEPT SELECT kind, unnest(ARRAY[from_state, to_state]) FROM edges ORDER BY state;
 
 -- every verb on every state: each pair on a run of its own
@@ -33,7 +34,8 @@ BEGIN
 	PERFORM job_idem.define_job('transitions keyed', 'keyed');
 END
 $$;
-CREATE TEMP TABLE pairs (kind text, state text, verb text, from_item text, to_item text, from_run text, to_run text, code text);
+CREATE TEMP TABLE pairs (kind text, state text, verb text, from_item text, to_item text, from_run text, to_run text,
+	code text);
 -- an item k, in a run with another item, in the state named
 CREATE FUNCTION pg_temp.build(state text, rk text, OUT job text, OUT run bigint, OUT claim bigint, OUT letter bigint)
 LANGUAGE plpgsql AS $$
@@ -72,16 +74,23 @@ BEGIN
 		WHEN state = 'waiting' THEN PERFORM job_idem.postpone(claim, 'k', '1 day');
 		WHEN state IN ('done', 'run over', 'run done') THEN PERFORM job_idem.mark_done(claim, 'k');
 		WHEN state = 'done as a whole' THEN PERFORM job_idem.mark_all_done(claim, 1);
-		WHEN state IN ('dead', 'run partial', 'run over, with a dead letter') THEN PERFORM job_idem.mark_failed(claim, 'k', transient => false);
+		WHEN state IN ('dead', 'run partial', 'run over, with a dead letter') THEN
+			PERFORM job_idem.mark_failed(claim, 'k', transient => false);
 	END CASE;
 	IF state = 'claimed, run cancelled' THEN
 		PERFORM job_idem.cancel_run(run, 'x');
 	ELSIF state = 'claimed, run cancelled with force' THEN
 		PERFORM job_idem.cancel_run(run, 'x', true);
 	END IF;
-	SELECT dead_letter_id INTO letter FROM job_idem.dead_letters WHERE run_id = run AND status = 'open';
+	SELECT dead_letter_id INTO letter FROM job_idem.dead_letter WHERE run_id = run;
 	letter := coalesce(letter, 0);
 END
+$$;
+CREATE FUNCTION pg_temp.item_state(id bigint) RETURNS text LANGUAGE sql AS $$
+	SELECT coalesce((SELECT state FROM job_idem.items WHERE run_id = id AND item_key = 'k'), '-')
+$$;
+CREATE FUNCTION pg_temp.run_state(id bigint) RETURNS text LANGUAGE sql AS $$
+	SELECT state FROM job_idem.run WHERE run_id = id
 $$;
 CREATE PROCEDURE pg_temp.try(state text, verb text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -95,8 +104,7 @@ BEGIN
 		PERFORM * FROM job_idem.claim_items('transitions', run_key => rk); -- idle: finishes
 		COMMIT;
 	END IF;
-	SELECT 'item', try.state, try.verb, coalesce(max(i.state), '-'), NULL, max(r.state), NULL, '' INTO p
-	FROM job_idem.runs r LEFT JOIN job_idem.items i ON i.run_id = r.run_id AND i.item_key = 'k' WHERE r.run_id = b.run;
+	p := ROW('item', state, verb, pg_temp.item_state(b.run), NULL, pg_temp.run_state(b.run), NULL, '');
 	BEGIN
 		CASE verb
 			WHEN 'open_run' THEN PERFORM job_idem.open_run(b.job, '2026-11-30', rk);
@@ -125,8 +133,8 @@ BEGIN
 	EXCEPTION WHEN OTHERS THEN
 		p.code := SQLSTATE;
 	END;
-	SELECT coalesce(max(i.state), '-'), max(r.state) INTO p.to_item, p.to_run
-	FROM job_idem.runs r LEFT JOIN job_idem.items i ON i.run_id = r.run_id AND i.item_key = 'k' WHERE r.run_id = b.run;
+	p.to_item := pg_temp.item_state(b.run);
+	p.to_run := pg_temp.run_state(b.run);
 	INSERT INTO pairs SELECT p.*;
 	-- the next pair's idle claim is to find nothing of this one
 	UPDATE job_idem.run SET state = 'cancelled', finished_at = job_idem.now() WHERE run_id = b.run AND finished_at IS NULL;
@@ -151,11 +159,13 @@ END
 $$;
 SELECT count(*), count(DISTINCT (state, verb)) AS pairs FROM pairs;
 -- what changes, and what each state answers to the other verbs: OK without a change, or a code
-SELECT state, verb, from_item, to_item FROM pairs WHERE from_item <> to_item ORDER BY state COLLATE "C", verb COLLATE "C";
+SELECT state, verb, from_item, to_item
+FROM pairs WHERE from_item <> to_item ORDER BY state COLLATE "C", verb COLLATE "C";
 SELECT state, verb, from_run, to_run FROM pairs WHERE from_run <> to_run ORDER BY state COLLATE "C", verb COLLATE "C";
 SELECT state, CASE code WHEN '' THEN 'unchanged' ELSE code END AS answer,
 	string_agg(verb, '; ' ORDER BY verb COLLATE "C") AS verbs
-FROM pairs WHERE from_item = to_item AND from_run = to_run GROUP BY 1, 2 ORDER BY state COLLATE "C", min(code) COLLATE "C";
+FROM pairs WHERE from_item = to_item AND from_run = to_run GROUP BY 1, 2
+ORDER BY state COLLATE "C", min(code) COLLATE "C";
 -- every change is listed, and comes without an error; every error is one of those that say why
 CREATE TEMP VIEW changes AS
 SELECT 'item' AS kind, from_item AS from_state, to_item AS to_state, split_part(verb, ',', 1) AS verb, code
@@ -168,7 +178,8 @@ SELECT * FROM changes WHERE code <> '';
 SELECT * FROM pairs WHERE code NOT IN ('', 'JI001', 'JI004', 'JI008', 'JI010', 'P0002');
 -- what is listed and was not met above: what needs a run that is not there, or an upstream
 TABLE edges EXCEPT SELECT kind, from_state, to_state, verb FROM changes ORDER BY kind, from_state, to_state, verb;
-SELECT r.run_key, a.* FROM job_idem.runs r, LATERAL job_idem.audit(r.run_id) a WHERE r.job LIKE 'transitions%';
+SELECT r.run_key, a.*
+FROM job_idem.runs r, LATERAL job_idem.audit(r.run_id) a WHERE r.run_key ~ '^(claimed|claimed, last try|dead|run over)/';
 
 -- states that only later verbs make take no items, no claims, no seal, and cannot be cancelled if they are ends
 SELECT run_id FROM job_idem.open_run('transitions', '2026-12-24', 'born') \gset

@@ -12,10 +12,11 @@ SELECT run_id FROM job_idem.open_run('views', '2026-11-30') \gset
 CREATE TEMP VIEW recount AS
 SELECT r.run_id, count(i.*) AS total, count(*) FILTER (WHERE s.state = 'done') AS done,
 	count(*) FILTER (WHERE s.state = 'dead') AS dead
-FROM job_idem.run r LEFT JOIN job_idem.item i USING (run_id), LATERAL (SELECT CASE WHEN i.state = 'pending' THEN coalesce((
+FROM job_idem.run r JOIN job_idem.job j USING (job_id) LEFT JOIN job_idem.item i USING (run_id),
+	LATERAL (SELECT CASE WHEN i.state = 'pending' THEN coalesce((
 		SELECT CASE l.outcome WHEN 'open' THEN 'claimed' WHEN 'completed' THEN 'done' ELSE 'broken' END FROM job_idem.lease l
 		WHERE l.run_id = r.run_id AND (i.item_no - 1) / r.batch_size = l.slice_no), 'pending') ELSE i.state END AS state) s
-GROUP BY r.run_id;
+WHERE j.name = 'views' GROUP BY r.run_id;
 -- where views and recount differ; discarded dead letters are no longer shown as dead
 CREATE TEMP VIEW differences AS
 SELECT p.run_key, p.total, c.total AS real_total, p.done, c.done AS real_done, p.dead, c.dead - d.n AS real_dead
@@ -23,11 +24,12 @@ FROM job_idem.progress p JOIN recount c USING (run_id) JOIN job_idem.runs r USIN
 	LATERAL (SELECT count(*) AS n FROM job_idem.dead_letters d WHERE d.run_id = p.run_id AND d.status = 'discarded') d,
 	LATERAL (SELECT count(*) FILTER (WHERE state = 'done') AS done, count(*) AS total
 		FROM job_idem.items i WHERE i.run_id = p.run_id) i
-WHERE p.job LIKE 'views%' AND (p.total <> c.total OR p.done <> c.done OR p.dead <> c.dead - d.n OR r.n_items <> c.total
-	OR r.n_dead <> p.dead OR r.n_done <> c.done OR i.done <> c.done OR i.total <> c.total OR p.done + p.dead > p.total
+WHERE p.job = 'views' AND r.job = 'views' AND (p.total <> c.total OR p.done <> c.done OR p.dead <> c.dead - d.n
+	OR r.n_items <> c.total OR r.n_dead <> p.dead OR r.n_done <> c.done OR i.done <> c.done OR i.total <> c.total OR p.done + p.dead > p.total
 	OR length(p.bar) <> 20 OR p.percent NOT BETWEEN 0 AND 100);
 CREATE TEMP VIEW items AS
-SELECT item_key, state, attempts AS tries, lost, worker, token IS NOT NULL AS token, deadline - job_idem.now() AS deadline,
+SELECT item_key, state, attempts AS tries, lost, worker, token IS NOT NULL AS token,
+	deadline - job_idem.now() AS deadline,
 	date_trunc('minute', due_at - job_idem.now()) AS due, done_at - job_idem.now() AS done, result
 FROM job_idem.items WHERE job = 'views' AND run_key = '2026-11-30' ORDER BY item_no;
 CREATE TEMP VIEW leases AS

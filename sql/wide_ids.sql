@@ -1,5 +1,6 @@
--- Ids are 64 bits wide (P14, C46): a whole life cycle with every sequence past 2^31, and again past 2^53; tokens of the
--- largest epoch that is exact in JavaScript numbers, near the end of its sequence. Sequences are moved by hand, and back.
+-- Ids are 64 bits wide (P14, C46): a whole life cycle with every sequence past 2^31, and again past 2^53; tokens of
+-- the largest epoch that is exact in JavaScript numbers, near the end of its sequence. Sequences are moved by hand,
+-- and back.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 CREATE PROCEDURE pg_temp.set_sequences(at bigint) LANGUAGE plpgsql AS $$
@@ -22,7 +23,8 @@ WHERE c.relnamespace = 'job_idem'::regnamespace AND c.relkind IN ('r', 'v')
 	AND (a.attname ~ '_id$|^token$|^item_no$|^picks$') AND a.atttypid NOT IN ('int8'::regtype, 'int8[]'::regtype);
 
 CREATE FUNCTION pg_temp.life(name text)
-RETURNS TABLE (done bigint, dead bigint, total bigint, smallest bigint, first_token bigint, last_token bigint, problems bigint)
+RETURNS TABLE (done bigint, dead bigint, total bigint, smallest bigint, first_token bigint, last_token bigint,
+	problems bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
 	id bigint;
@@ -100,5 +102,6 @@ ROLLBACK TO t;
 SELECT job_idem.mark_done(9223372036854775807, 'a');
 SELECT job_idem.advance_epoch('one too many');
 ROLLBACK;
-SELECT setval('job_idem.token_seq', :token_at) IS NOT NULL AND bool_and(setval(sequence, at) = at) AS moved_back FROM before;
+SELECT setval('job_idem.token_seq', :token_at) IS NOT NULL AND bool_and(setval(sequence, at) = at) AS moved_back
+FROM before;
 SELECT count(*) FROM job_idem.runs r, LATERAL job_idem.audit(r.run_id) WHERE r.job LIKE 'wide_ids%';
