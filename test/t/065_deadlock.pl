@@ -6,9 +6,10 @@
 # loading, sealing, cancelling, replay and discard, redefinition and pause. Every pair of verbs meets, with the
 # transaction of the one open while the other is called. At the end there is no 40P01 in the server's log, no statement
 # has waited for a lock for more than 20 s, and audit() finds nothing in any run. That the log would tell is shown
-# first, with the one deadlock that is lawful: two calls each of two threads of one lease, in opposite order.
+# first, with the one deadlock that is lawful: two calls each of two threads of one lease, in opposite order. Two
+# cases that chance seldom meets are played: keys that are claimed and added crosswise, and sets with foreign keys.
 #
-# Proves: P11, C15; K33 at the beginning; K20 under load.
+# Proves: P11, C15; K33, and K27 and K28 for sets, at the beginning; K20 under load.
 use strict;
 use warnings;
 
@@ -61,10 +62,32 @@ my @answers = sort map { $_->finish_error } $one, $two;
 is("@answers", ' 40P01', 'two calls each in opposite order, on one lease: a deadlock, of which one survives');
 is(deadlocks(), 1, 'and the log tells');
 $_->query('ROLLBACK') for $one, $two;
+
+# keys claimed and keys added in opposite order: who claims does not wait
+my $keyed = $one->query("SELECT run_id FROM job_idem.runs WHERE job = 'keyed'");
+my $claim = "SELECT outcome FROM job_idem.claim_item('keyed', '2026-01-01', ";
+is($one->query("BEGIN; $claim 'x')"), 'claimed', 'a new key is claimed');
+$two->start_query("SELECT * FROM job_idem.add_items($keyed, '{y,x}')");
+$two->wait_blocked;
+like($one->query("SET lock_timeout = '10s'; $claim 'y')"), qr/^(busy|claimed)$/,
+	'one that is just being added behind it does not make the claim wait');
+$one->query('COMMIT');
+like($two->finish, qr/^(1\|1|0\|2)$/, 'then both are there');
+
+# a set of a stale worker, or with a key of another lease: refused, without waiting for who works on that key
+$one->query("SELECT job_idem.expire_lease($token, 'test')");
+my ($held) = $two->query("SET job_idem.clock_offset = 86400;
+	SELECT token FROM job_idem.claim_item('threads', '2026-01-01', 'a')");
+my ($other) = $one->query("SET job_idem.clock_offset = 86400;
+	SELECT token FROM job_idem.claim_item('threads', '2026-01-01', 'b')");
+$two->query("BEGIN; SELECT job_idem.mark_done($held, 'a')");
+is($one->query_error("SELECT job_idem.mark_done_many($token, '{b,a}')"), 'JI001', 'a stale set is refused at once');
+is($one->query_error("SELECT job_idem.mark_done_many($other, '{b,a}')"), 'JI001', 'and one with a foreign key');
+$two->query('COMMIT');
 $_->quit for $one, $two;
 
 my $program = program($cluster, $JobIdem::PYTHON, '-B', "$FindBin::RealBin/../lib/deadlock.py",
-	JSON::PP->new->encode({ seed => $seed, workers => 16, seconds => scaled(25, 600), keys => 1, lock_timeout => '20s' }));
+	JSON::PP->new->encode({ seed => $seed, workers => 16, seconds => scaled(25, 600), keys => 3, lock_timeout => '20s' }));
 is($program->wait(3600), 0, 'no call ended in an error that its verb does not announce') or diag($program->errors);
 my $happened = JSON::PP::decode_json($program->output);
 note($program->output);
