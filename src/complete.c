@@ -38,18 +38,6 @@ JOB_IDEM_STATEMENT(mark_one,
 				   " AND " CAS(STILL_OURS) " RETURNING i.item_no",
 				   7, INT8OID, INT8OID, TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID);
 
-/* An item that is left. Work mostly goes upward, so the last one stays to be seen longest. */
-JOB_IDEM_STATEMENT(last_of_slice,
-				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_no BETWEEN $2"
-				   " AND $3 AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
-				   3, INT8OID, INT8OID, INT8OID);
-JOB_IDEM_STATEMENT(last_of_picks,
-				   "SELECT i.item_no FROM job_idem.lease l JOIN job_idem.item i"
-				   " ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
-				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY"
-				   " i.item_no LIMIT 1",
-				   1, INT8OID);
-
 /*
  * Locks in order of item_no, so that two calls with the same keys cannot deadlock; nothing of
  * another lease.
@@ -97,24 +85,6 @@ ItemArgs(JobIdemArgs *args, const JobIdemFenced *fenced, Datum keys)
 	JobIdemArg(args, TimestampTzGetDatum(JobIdemNow()));
 }
 
-/*
- * Locks the lease and checks everything that a mark needs; remembers it for the transaction's next
- * mark.
- */
-static JobIdemFenced *
-Fence(int64 token, JobIdemLease *lease)
-{
-	JobIdemFenced fenced = {.token = token, .caller = JobIdemCaller()};
-
-	JobIdemLeaseFence(token, LEASE_KEY_SHARE, lease);
-	fenced.run_id = lease->run_id;
-	fenced.is_slice = lease->is_slice;
-	fenced.first = lease->first;
-	fenced.last = lease->last;
-	JobIdemCurrentFence(&fenced);
-	return JobIdemCurrentFenced(token, fenced.caller);
-}
-
 /* The number of the item, if it was this lease's to finish; 0 if not. */
 static int64
 MarkOne(const JobIdemFenced *fenced, Datum key, NullableDatum result)
@@ -124,39 +94,6 @@ MarkOne(const JobIdemFenced *fenced, Datum key, NullableDatum result)
 	ItemArgs(&args, fenced, key);
 	JobIdemArgNullable(&args, result.value, result.isnull);
 	return JobIdemRunLatest(&mark_one, &args, 0) == 1 ? JobIdemInt64(0, 1) : 0;
-}
-
-/*
- * Is anything left of the lease, as far as this transaction sees? It looks only when it has marked
- * the item that it saw last; another thread may have finished that one meanwhile: then the lease
- * stays open for the next heartbeat, release or expiry to close.
- */
-static bool
-HasMore(JobIdemFenced *fenced, int64 marked)
-{
-	JobIdemArgs args = {.n = 0};
-	JobIdemStatement *look = fenced->is_slice ? &last_of_slice : &last_of_picks;
-
-	if (fenced->witness != 0 && fenced->witness != marked)
-		return true;
-	JobIdemArg(&args, Int64GetDatum(fenced->is_slice ? fenced->run_id : fenced->token));
-	if (fenced->is_slice)
-	{
-		JobIdemArg(&args, Int64GetDatum(fenced->first));
-		JobIdemArg(&args, Int64GetDatum(fenced->last));
-	}
-	fenced->witness = JobIdemRunLatest(look, &args, 1) == 1 ? JobIdemInt64(0, 1) : 0;
-	return fenced->witness != 0;
-}
-
-static void
-CloseIfFinished(int64 token)
-{
-	JobIdemLease lease;
-
-	(void) JobIdemLeaseGet(token, LEASE_READ, &lease);
-	JobIdemLeaseContext(&lease);
-	(void) JobIdemLeaseCloseIfFinished(&lease);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_mark_done);
@@ -179,14 +116,13 @@ job_idem_mark_done(PG_FUNCTION_ARGS)
 		marked = MarkOne(fenced, PG_GETARG_DATUM(1), result);
 	if (marked == 0)
 	{
-		fenced = Fence(token, &lease);
+		fenced = JobIdemLeaseFenceItem(token, &lease);
 		marked = lease.outcome == OUTCOME_OPEN ? MarkOne(fenced, PG_GETARG_DATUM(1), result) : 0;
 	}
 	if (marked == 0)
 		JobIdemLeaseRefuse(token, &key, 1);
 	JobIdemFaultPoint("mark_done");
-	if (!HasMore(fenced, marked))
-		CloseIfFinished(token);
+	JobIdemLeaseLazyClose(fenced, marked);
 	JobIdemLeave(&scope);
 	PG_RETURN_INT64(1);
 }
@@ -285,7 +221,7 @@ job_idem_mark_done_many(PG_FUNCTION_ARGS)
 	distinct = DistinctKeys(keys, &n_distinct);
 	results = Results(fcinfo, 2, ArrayGetNItems(ARR_NDIM(keys), ARR_DIMS(keys)));
 	JobIdemEnter(&scope);
-	fenced = Fence(token, &lease);
+	fenced = JobIdemLeaseFenceItem(token, &lease);
 	if (n_distinct > 0)
 	{
 		MarkMany(&lease, fenced, PointerGetDatum(keys), results, distinct, n_distinct);

@@ -192,6 +192,7 @@ JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, b
 	Expiry expiry = {.job = job, .all = all};
 	JobIdemArgs args = {.n = 0};
 	int64 *tokens;
+	uint64 page;
 	uint64 n;
 	uint64 i;
 	int expired = 0;
@@ -200,17 +201,23 @@ JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, b
 	JobIdemArg(&args, Int64GetDatum(run_id));
 	JobIdemArg(&args, TimestampTzGetDatum(expiry.overdue));
 	JobIdemArg(&args, BoolGetDatum(all));
-	/* some may be in use: look at more than are to be expired */
-	n = JobIdemRun(&find_overdue, &args, (uint64) limit * 4 + 16);
-	tokens = palloc(Max(n, 1) * sizeof(int64));
-	for (i = 0; i < n; i++)
-		tokens[i] = JobIdemInt64(i, 1);
-	JobIdemFaultPoint("expire_found");
-	for (i = 0; i < n && expired < limit; i++)
+	/* what is in use stays in front: where it fills a page, a larger one is read */
+	for (page = (uint64) limit * 4 + 16; expired < limit; page *= 8)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (ExpireGuarded(&expiry, tokens[i]))
-			expired++;
+		n = JobIdemRun(&find_overdue, &args, page);
+		tokens = palloc(Max(n, 1) * sizeof(int64));
+		for (i = 0; i < n; i++)
+			tokens[i] = JobIdemInt64(i, 1);
+		JobIdemFaultPoint("expire_found");
+		for (i = 0; i < n && expired < limit; i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (ExpireGuarded(&expiry, tokens[i]))
+				expired++;
+		}
+		pfree(tokens);
+		if (n < page)
+			break;
 	}
 	*more = expired == limit;
 	return expired;

@@ -14,7 +14,6 @@
 #include "access.h"
 #include "classify.h"
 #include "clock.h"
-#include "current.h"
 #include "dead_letter.h"
 #include "fault.h"
 #include "job_idem.h"
@@ -83,21 +82,21 @@ job_idem_mark_failed(PG_FUNCTION_ARGS)
 	JobIdemScope scope;
 	JobIdemLease lease;
 	JobIdemItem item;
+	JobIdemFenced *fenced;
 	TimestampTz retry_at;
 	bool retry;
 
 	Classify(fcinfo, &failure);
 	JobIdemEnter(&scope);
-	JobIdemLeaseFence(token, LEASE_KEY_SHARE, &lease);
+	fenced = JobIdemLeaseFenceItem(token, &lease);
 	JobIdemLeaseLockItem(&lease, failure.item_key, &item);
 	failure.run_id = lease.run_id;
 	failure.item_no = item.item_no;
 	failure.attempts = Min(item.attempts + 1, PG_INT16_MAX);
 	failure.lost = item.lost;
 	retry = JobIdemFail(JobIdemJobById(lease.job_id), &failure, &retry_at);
-	JobIdemCurrentAdd(token, CURRENT_MARK);
 	JobIdemFaultPoint("mark_failed");
-	(void) JobIdemLeaseCloseIfFinished(&lease);
+	JobIdemLeaseLazyClose(fenced, item.item_no);
 	JobIdemLeave(&scope);
 	PG_RETURN_DATUM(ResultRow(fcinfo, retry, retry_at));
 }

@@ -10,7 +10,6 @@
 
 #include "access.h"
 #include "clock.h"
-#include "current.h"
 #include "event.h"
 #include "expire.h"
 #include "fault.h"
@@ -47,17 +46,17 @@ job_idem_postpone(PG_FUNCTION_ARGS)
 	JobIdemScope scope;
 	JobIdemLease lease;
 	JobIdemItem item;
+	JobIdemFenced *fenced;
 	JobIdemArgs args = {.n = 0};
 
 	JobIdemEnter(&scope);
-	JobIdemLeaseFence(token, LEASE_KEY_SHARE, &lease);
+	fenced = JobIdemLeaseFenceItem(token, &lease);
 	JobIdemLeaseLockItem(&lease, key, &item);
 	JobIdemArg(&args, Int64GetDatum(lease.run_id));
 	JobIdemArg(&args, Int64GetDatum(item.item_no));
 	JobIdemArg(&args, TimestampTzGetDatum(due_at));
 	(void) JobIdemRunLatest(&postpone_item, &args, 0);
-	JobIdemCurrentAdd(token, CURRENT_MARK);
-	(void) JobIdemLeaseCloseIfFinished(&lease);
+	JobIdemLeaseLazyClose(fenced, item.item_no);
 	JobIdemLeave(&scope);
 	PG_RETURN_TIMESTAMPTZ(due_at);
 }

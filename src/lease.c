@@ -90,6 +90,18 @@ JOB_IDEM_STATEMENT(count_done_keys,
 				   " AND i.item_no > 0 AND (i.item_no - 1) / r.batch_size = l.slice_no)",
 				   2, INT8OID, TEXTARRAYOID);
 
+/* An item that is left. Work mostly goes upward, so the last one stays to be seen longest. */
+JOB_IDEM_STATEMENT(last_of_slice,
+				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_no BETWEEN $2"
+				   " AND $3 AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
+				   3, INT8OID, INT8OID, INT8OID);
+JOB_IDEM_STATEMENT(last_of_picks,
+				   "SELECT i.item_no FROM job_idem.lease l JOIN job_idem.item i"
+				   " ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
+				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY"
+				   " i.item_no DESC LIMIT 1",
+				   1, INT8OID);
+
 static const char *const outcome_names[] = {
 	[OUTCOME_OPEN] = "open",
 	[OUTCOME_COMPLETED] = "completed",
@@ -219,6 +231,21 @@ JobIdemLeaseFence(int64 token, JobIdemLeaseLock lock, JobIdemLease *lease)
 				 errhint("Roll back and drop this work.")));
 }
 
+/* The same for a verb about one item; the transaction's next mark need not do it again. */
+JobIdemFenced *
+JobIdemLeaseFenceItem(int64 token, JobIdemLease *lease)
+{
+	JobIdemFenced fenced = {.token = token, .caller = JobIdemCaller()};
+
+	JobIdemLeaseFence(token, LEASE_KEY_SHARE, lease);
+	fenced.run_id = lease->run_id;
+	fenced.is_slice = lease->is_slice;
+	fenced.first = lease->first;
+	fenced.last = lease->last;
+	JobIdemCurrentFence(&fenced);
+	return JobIdemCurrentFenced(token, fenced.caller);
+}
+
 /* JI010 if the lease is completed, JI001 if it ended otherwise. */
 void
 JobIdemLeaseRequireOpen(const JobIdemLease *lease)
@@ -335,6 +362,41 @@ JobIdemLeaseCloseIfFinished(const JobIdemLease *lease)
 
 	JobIdemLeaseCensus(lease, &n_left, &n_done);
 	return n_left == 0 && JobIdemLeaseClose(lease, OUTCOME_COMPLETED, n_done, 0);
+}
+
+/*
+ * Is anything left of the lease, as far as this transaction sees? It looks only when it has
+ * finished the item that it saw last; another thread may have finished that one meanwhile: then
+ * the lease stays open for the next heartbeat, release or expiry to close.
+ */
+static bool
+HasMore(JobIdemFenced *fenced, int64 finished)
+{
+	JobIdemArgs args = {.n = 0};
+	JobIdemStatement *look = fenced->is_slice ? &last_of_slice : &last_of_picks;
+
+	if (fenced->witness != 0 && fenced->witness != finished)
+		return true;
+	JobIdemArg(&args, Int64GetDatum(fenced->is_slice ? fenced->run_id : fenced->token));
+	if (fenced->is_slice)
+	{
+		JobIdemArg(&args, Int64GetDatum(fenced->first));
+		JobIdemArg(&args, Int64GetDatum(fenced->last));
+	}
+	fenced->witness = JobIdemRunLatest(look, &args, 1) == 1 ? JobIdemInt64(0, 1) : 0;
+	return fenced->witness != 0;
+}
+
+/* After an item of the lease was finished: completes the lease if that was the last. */
+void
+JobIdemLeaseLazyClose(JobIdemFenced *fenced, int64 item_no)
+{
+	JobIdemLease lease;
+
+	if (HasMore(fenced, item_no) || !JobIdemLeaseGet(fenced->token, LEASE_READ, &lease))
+		return;
+	JobIdemLeaseContext(&lease);
+	(void) JobIdemLeaseCloseIfFinished(&lease);
 }
 
 /* Returns what is unfinished to waiting, due at once; the caller holds the lease FOR UPDATE. */

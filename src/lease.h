@@ -4,6 +4,7 @@
 #include "datatype/timestamp.h"
 
 #include "compat.h"
+#include "current.h"
 #include "lookup.h"
 
 typedef enum JobIdemOutcome
@@ -57,6 +58,8 @@ typedef struct JobIdemItem
 extern bool JobIdemLeaseGet(int64 token, JobIdemLeaseLock lock, JobIdemLease *lease);
 extern void JobIdemLeaseContext(JobIdemLease *lease);
 extern void JobIdemLeaseFence(int64 token, JobIdemLeaseLock lock, JobIdemLease *lease);
+extern JobIdemFenced *JobIdemLeaseFenceItem(int64 token, JobIdemLease *lease);
+extern void JobIdemLeaseLazyClose(JobIdemFenced *fenced, int64 item_no);
 extern void JobIdemLeaseRequireOpen(const JobIdemLease *lease);
 extern void JobIdemLeaseLockItem(const JobIdemLease *lease, const char *key, JobIdemItem *item);
 extern void JobIdemLeaseRefuse(int64 token, const char *const *keys, int n_keys);
