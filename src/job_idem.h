@@ -1,5 +1,18 @@
 /*
- * job_idem.h - what every file needs: error codes, limits, states.
+ * job_idem.h - what every file needs: error codes, limits, settings.
+ *
+ * The layers of src/. A file includes its own header and those of lower layers, never a peer's
+ * (test/t/004_layers.pl holds it to that).
+ *
+ *   layer 0: compat job_idem state classify sound
+ *   layer 1: clock fault spi lock_tag current
+ *   layer 2: access backoff
+ *   layer 3: event guarded lookup
+ *   layer 4: lease open load dead_letter tally token
+ *   layer 5: expire finish take definition
+ *   layer 6: heal
+ *   layer 7: job grant run claim claim_item complete fail giveback hold audit
+ *   layer 8: tick init
  */
 #ifndef JOB_IDEM_H
 #define JOB_IDEM_H
