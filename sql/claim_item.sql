@@ -128,6 +128,9 @@ SELECT outcome FROM pg_temp.claim('k5');
 SET job_idem.clock_freeze = '2026-12-02 00:05:00+00';
 SELECT outcome, attempt FROM pg_temp.claim('k5');
 SELECT job_idem.mark_done(pg_temp.token(), 'k5');
+-- a date that is past already when it is first named: closed, and no run is opened that would look done later
+SELECT outcome FROM pg_temp.claim('k1', date => '1999-01-01');
+SELECT count(*) FROM job_idem.runs WHERE job = 'claim_item' AND business_date < '2000-01-01';
 -- closed by a seal, before its time
 SELECT job_idem.seal_run(run_id) IS NOT NULL AS sealed FROM job_idem.runs
 WHERE job = 'claim_item' AND run_key = '2026-12-01';

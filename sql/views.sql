@@ -25,7 +25,8 @@ FROM job_idem.progress p JOIN recount c USING (run_id) JOIN job_idem.runs r USIN
 	LATERAL (SELECT count(*) FILTER (WHERE state = 'done') AS done, count(*) AS total
 		FROM job_idem.items i WHERE i.run_id = p.run_id) i
 WHERE p.job = 'views' AND r.job = 'views' AND (p.total <> c.total OR p.done <> c.done OR p.dead <> c.dead - d.n
-	OR r.n_items <> c.total OR r.n_dead <> p.dead OR r.n_done <> c.done OR i.done <> c.done OR i.total <> c.total OR p.done + p.dead > p.total
+	OR r.n_items <> c.total OR r.n_dead <> p.dead OR r.n_done <> c.done OR i.done <> c.done OR i.total <> c.total
+	OR p.done + p.dead > p.total
 	OR length(p.bar) <> 20 OR p.percent NOT BETWEEN 0 AND 100);
 CREATE TEMP VIEW items AS
 SELECT item_key, state, attempts AS tries, lost, worker, token IS NOT NULL AS token,
