@@ -34,18 +34,18 @@
 	"  r.state IN ('done', 'partial') AS is_over" \
 	" FROM job_idem.run r LEFT JOIN job_idem.job j USING (job_id)" \
 	"  LEFT JOIN job_idem.job_version v ON (v.job_id, v.version) = (r.job_id, r.version)" \
-	"  LEFT JOIN job_idem.tally t USING (run_id)" \
+	"  LEFT JOIN job_idem.tally t ON t.run_id = $1" \
 	" WHERE r.run_id = $1)," \
 	"l AS MATERIALIZED (SELECT l.*, r.state, r.is_over, r.n_slices, r.sealed_at," \
 	"  CASE WHEN l.slice_no IS NULL THEN l.outcome <> 'open' AND l.pick_open IS NULL" \
 	"   ELSE l.slice_no <= r.folded AND l.slice_no <> ALL (r.behind) END AS is_counted" \
-	" FROM job_idem.lease l JOIN r USING (run_id) WHERE NOT r.is_purged)," \
+	" FROM job_idem.lease l CROSS JOIN r WHERE l.run_id = $1 AND NOT r.is_purged)," \
 	"pick AS MATERIALIZED (SELECT l.token, p.item_no FROM l, unnest(l.picks) AS p (item_no))," \
 	"f AS MATERIALIZED (SELECT f.failure_id, f.item_key, f.token, f.kind, lag(f.token) OVER (" \
 	"   PARTITION BY f.item_key ORDER BY f.failure_id) AS token_before" \
-	" FROM job_idem.failure f JOIN r USING (run_id) WHERE NOT r.is_purged)," \
+	" FROM job_idem.failure f CROSS JOIN r WHERE f.run_id = $1 AND NOT r.is_purged)," \
 	"d AS MATERIALIZED (SELECT d.dead_letter_id, d.item_key, d.status" \
-	" FROM job_idem.dead_letter d JOIN r USING (run_id) WHERE NOT r.is_purged),"
+	" FROM job_idem.dead_letter d CROSS JOIN r WHERE d.run_id = $1 AND NOT r.is_purged),"
 
 /* The items, plain (p), and with the leases of slice (s) and token (t) and what is filed (i). */
 #define ITEMS \
@@ -59,7 +59,7 @@
 	"  i.state = 'done' OR (i.state = 'pending' AND coalesce(s.outcome, '') = 'completed')" \
 	"   AS is_done," \
 	"  tries.token AS last_try, letters.n_open, letters.last_status" \
-	" FROM job_idem.item i JOIN r USING (run_id)" \
+	" FROM job_idem.item i CROSS JOIN r" \
 	"  LEFT JOIN l s" \
 	"   ON s.slice_no = CASE WHEN i.item_no > 0 THEN (i.item_no - 1) / r.batch_size END" \
 	"  LEFT JOIN l t ON t.token = i.token" \
@@ -69,7 +69,7 @@
 	"  LEFT JOIN (SELECT item_key, count(*) FILTER (WHERE status = 'open') AS n_open," \
 	"    (array_agg(status ORDER BY dead_letter_id DESC))[1] AS last_status" \
 	"   FROM d GROUP BY item_key) AS letters ON letters.item_key = i.item_key" \
-	" WHERE NOT r.is_purged),"
+	" WHERE i.run_id = $1 AND NOT r.is_purged),"
 
 /* What the rows add up to: items done and failures by lease, items of the run, counted leases. */
 #define SUMS \
