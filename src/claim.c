@@ -76,6 +76,10 @@ JOB_IDEM_STATEMENT(pick_rows,
 JOB_IDEM_STATEMENT(correct_count, "UPDATE job_idem.lease SET n_items = $2 WHERE token = $1", 2,
 				   INT8OID, INT4OID);
 
+JOB_IDEM_STATEMENT(largest_leased,
+				   "SELECT slice_no FROM job_idem.lease WHERE run_id = $1 AND slice_no IS NOT NULL"
+				   " ORDER BY slice_no DESC LIMIT 1",
+				   1, INT8OID);
 JOB_IDEM_STATEMENT(gaps_behind,
 				   "SELECT b FROM unnest($2) AS b WHERE b < $3"
 				   " AND NOT EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1 AND slice_no ="
@@ -259,7 +263,14 @@ Settle(Search *search, int32 expected, int32 n)
 	return n > 0;
 }
 
-static bool
+typedef enum SliceTry
+{
+	SLICE_CLAIMED,
+	SLICE_BUSY, /* another transaction is just claiming it */
+	SLICE_GONE	/* it has a lease, or had nothing to claim */
+} SliceTry;
+
+static SliceTry
 TrySlice(Search *search, const Candidate *run, int32 slice_no)
 {
 	int64 first = (int64) slice_no * run->batch_size + 1;
@@ -269,12 +280,44 @@ TrySlice(Search *search, const Candidate *run, int32 slice_no)
 
 	CHECK_FOR_INTERRUPTS();
 	if (!JobIdemTryLock(LOCK_SLICE, JobIdemFold(run->run_id), (uint32) slice_no, true))
-		return false;
+		return SLICE_BUSY;
 	if (!JobIdemTakeSlice(&search->claim, slice_no, (int32) (last - first + 1)))
-		return false;
+		return SLICE_GONE;
 	JobIdemFaultPoint("claim");
 	n = Emit(search, run, &slice_rows, Int64GetDatum(first), end);
-	return Settle(search, (int32) (last - first + 1), (int32) n);
+	return Settle(search, (int32) (last - first + 1), (int32) n) ? SLICE_CLAIMED : SLICE_GONE;
+}
+
+/* The frontier as it is now: others have moved it on since the run was read. */
+static int32
+Frontier(const Candidate *run)
+{
+	JobIdemArgs args = {.n = 0};
+
+	JobIdemArg(&args, Int64GetDatum(run->run_id));
+	return JobIdemRunLatest(&largest_leased, &args, 1) == 1 ? JobIdemInt32(0, 1) : -1;
+}
+
+static bool
+TryFresh(Search *search, const Candidate *run)
+{
+	int32 slice_no = run->frontier + 1;
+
+	while (slice_no < run->n_slices)
+	{
+		switch (TrySlice(search, run, slice_no))
+		{
+			case SLICE_CLAIMED:
+				return true;
+			case SLICE_BUSY:
+				slice_no++;
+				break;
+			case SLICE_GONE:
+				slice_no = Max(slice_no, Frontier(run)) + 1;
+				break;
+		}
+	}
+	return false;
 }
 
 /* Slices whose claim rolled back, before the frontier and noted in the tally. */
@@ -296,7 +339,7 @@ TryGapsBehind(Search *search, const Candidate *run)
 	for (i = 0; i < n; i++)
 		gaps[i] = JobIdemInt32(i, 1);
 	for (i = 0; i < n; i++)
-		if (TrySlice(search, run, gaps[i]))
+		if (TrySlice(search, run, gaps[i]) == SLICE_CLAIMED)
 			return true;
 	return false;
 }
@@ -324,7 +367,7 @@ TryGapsAbove(Search *search, const Candidate *run)
 	}
 	for (i = 0; i < n; i++)
 		for (slice_no = ends[2 * i]; slice_no <= ends[2 * i + 1]; slice_no++)
-			if (TrySlice(search, run, slice_no))
+			if (TrySlice(search, run, slice_no) == SLICE_CLAIMED)
 				return true;
 	return false;
 }
@@ -332,15 +375,9 @@ TryGapsAbove(Search *search, const Candidate *run)
 static bool
 TryRun(Search *search, const Candidate *run)
 {
-	int32 slice_no;
-
 	search->claim.run_id = run->run_id;
-	if (TryDue(search, run) || TryGapsBehind(search, run))
-		return true;
-	for (slice_no = run->frontier + 1; slice_no < run->n_slices; slice_no++)
-		if (TrySlice(search, run, slice_no))
-			return true;
-	return TryGapsAbove(search, run);
+	return TryDue(search, run) || TryGapsBehind(search, run) || TryFresh(search, run) ||
+		TryGapsAbove(search, run);
 }
 
 /* The first run mostly has something; only if not are others read, many at a time. */
