@@ -83,7 +83,7 @@ JobIdemRunLatest(JobIdemStatement *statement, const JobIdemArgs *args, uint64 li
 	CommandCounterIncrement();
 	latest = RegisterSnapshot(GetLatestSnapshot());
 	code = SPI_execute_snapshot(statement->plan, (Datum *) args->values, args->nulls,
-								latest, InvalidSnapshot, false, false, limit);
+								latest, InvalidSnapshot, false, true, limit);
 	UnregisterSnapshot(latest);
 	return Check(statement, code);
 }

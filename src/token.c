@@ -19,10 +19,12 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
+#include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -46,6 +48,20 @@ JOB_IDEM_STATEMENT(put_epoch,
 				   "INSERT INTO job_idem.epoch (epoch, system_identifier, timeline, database,"
 				   " since) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (epoch) DO NOTHING",
 				   5, INT4OID, INT8OID, INT4OID, OIDOID, TIMESTAMPTZOID);
+
+/*
+ * The epoch in force is kept from one claim to the next: reading the row costs as much as drawing
+ * the number. Whatever changes the table sends an invalidation (its trigger, epoch_changed), so
+ * that no backend goes on with an epoch that another has left.
+ */
+static struct
+{
+	bool valid;
+	bool registered;
+	Oid table;
+	TimeLineID timeline;
+	int32 number;
+} kept;
 
 typedef struct Epoch
 {
@@ -120,15 +136,64 @@ CheckEpoch(int32 number)
 						 " job_idem.epoch.")));
 }
 
+static void
+ForgetEpoch(Datum argument, Oid relation)
+{
+	if (relation == kept.table || relation == InvalidOid)
+		kept.valid = false;
+}
+
+static void
+KeepEpoch(int32 number)
+{
+	if (!kept.registered)
+		CacheRegisterRelcacheCallback(ForgetEpoch, (Datum) 0);
+	kept.registered = true;
+	kept.table = get_relname_relid("epoch", get_namespace_oid("job_idem", false));
+	kept.timeline = GetWALInsertionTimeLine();
+	kept.number = number;
+	kept.valid = true;
+}
+
+/*
+ * Reads the epoch, adds one if the newest is another's, and keeps it once it stands in the table.
+ */
+static int32
+CurrentEpoch(void)
+{
+	Epoch epoch;
+
+	if (kept.valid && kept.timeline == GetWALInsertionTimeLine())
+		return kept.number;
+	epoch = ReadEpoch();
+	CheckEpoch(epoch.number);
+	if (epoch.ours)
+		KeepEpoch(epoch.number);
+	else if (JobIdemTryLock(LOCK_EPOCH, 0, 0, true))
+		NoteEpoch(epoch.number);
+	return epoch.number;
+}
+
 int64
 JobIdemDrawToken(void)
 {
-	Epoch epoch = ReadEpoch();
+	int64 epoch = CurrentEpoch();
 
-	CheckEpoch(epoch.number);
-	if (unlikely(!epoch.ours) && JobIdemTryLock(LOCK_EPOCH, 0, 0, true))
-		NoteEpoch(epoch.number);
-	return ((int64) epoch.number << NUMBER_BITS) | DrawNumber();
+	return (epoch << NUMBER_BITS) | DrawNumber();
+}
+
+/* AFTER trigger of job_idem.epoch, for each statement. */
+PG_FUNCTION_INFO_V1(job_idem_epoch_changed);
+Datum
+job_idem_epoch_changed(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("epoch_changed is a trigger function"),
+				 errhint("It stands on job_idem.epoch already.")));
+	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	PG_RETURN_POINTER(NULL);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_advance_epoch);

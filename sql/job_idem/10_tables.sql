@@ -21,6 +21,13 @@ CREATE TABLE job_idem.epoch (
 );
 COMMENT ON TABLE job_idem.epoch IS 'one row for each database, cluster or timeline that ever issued tokens; its number is the high part of the tokens';
 
+
+CREATE FUNCTION job_idem.epoch_changed() RETURNS trigger
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_epoch_changed';
+COMMENT ON FUNCTION job_idem.epoch_changed() IS 'trigger of epoch: tells every backend that the epoch it keeps may be another''s by now';
+CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON job_idem.epoch
+	FOR EACH STATEMENT EXECUTE FUNCTION job_idem.epoch_changed();
+
 CREATE TABLE job_idem.job (
 	job_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.job_id_seq'),
 	name text COLLATE "C" NOT NULL UNIQUE CHECK (name <> '' AND pg_catalog.octet_length(name) <= 200),
