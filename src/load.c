@@ -295,11 +295,29 @@ FetchSource(const JobIdemSource *source, Portal *portal)
 	return SPI_processed;
 }
 
-/* Loads the rows of the last fetch. */
+/*
+ * The query is the caller's code and runs under our own locks: it may have called our verbs on this
+ * very run. What we read of the run before would then be wrong.
+ */
 static void
-LoadFetched(JobIdemLoad *load, uint64 n)
+RefuseChangedRun(const JobIdemLoad *load)
 {
-	bool with_payload = SPI_tuptable->tupdesc->natts == 2;
+	JobIdemRunRow now;
+
+	JobIdemGetRun(load->run.run_id, RUN_READ, &now);
+	if (now.state != load->run.state || now.sealed != load->run.sealed ||
+		now.n_items != load->run.n_items)
+		ereport(ERROR,
+				(errcode(ERRCODE_JI_RUN_NOT_OPEN),
+				 errmsg("the query changed run " INT64_FORMAT " while loading it",
+						load->run.run_id),
+				 errhint("A query that lists a run's items must not call job_idem on that run.")));
+}
+
+static void
+LoadFetched(JobIdemLoad *load, const SPITupleTable *fetched, uint64 n)
+{
+	bool with_payload = fetched->tupdesc->natts == 2;
 	Datum *keys = palloc(n * sizeof(Datum));
 	Datum *payloads = with_payload ? palloc(n * sizeof(Datum)) : NULL;
 	bool *key_nulls = palloc(n * sizeof(bool));
@@ -308,11 +326,13 @@ LoadFetched(JobIdemLoad *load, uint64 n)
 
 	for (i = 0; i < n; i++)
 	{
-		keys[i] = JobIdemColumn(i, 1, &key_nulls[i]);
+		HeapTuple row = fetched->vals[i];
+
+		keys[i] = SPI_getbinval(row, fetched->tupdesc, 1, &key_nulls[i]);
 		if (!key_nulls[i])
 			keys[i] = PointerGetDatum(PG_DETOAST_DATUM_PACKED(keys[i]));
 		if (with_payload)
-			payloads[i] = JobIdemColumn(i, 2, &payload_nulls[i]);
+			payloads[i] = SPI_getbinval(row, fetched->tupdesc, 2, &payload_nulls[i]);
 	}
 	JobIdemLoadChunk(load, keys, key_nulls, payloads, payload_nulls, (int) n);
 }
@@ -326,21 +346,26 @@ JobIdemLoadSource(JobIdemLoad *load, const JobIdemSource *source)
 	Portal portal = NULL;
 	uint64 n;
 
-	while ((n = FetchSource(source, &portal)) > 0)
+	do
 	{
-		SPITupleTable *fetched = SPI_tuptable;
-		MemoryContext old = MemoryContextSwitchTo(turn);
+		SPITupleTable *fetched;
+		MemoryContext old;
 		JobIdemScope scope;
 
 		CHECK_FOR_INTERRUPTS();
+		n = FetchSource(source, &portal);
+		fetched = SPI_tuptable;
+		old = MemoryContextSwitchTo(turn);
 		JobIdemEnterConnected(&scope);
+		RefuseChangedRun(load);
 		LockKeys(load, NULL, 0);
-		LoadFetched(load, n);
+		if (n > 0)
+			LoadFetched(load, fetched, n);
 		JobIdemLeaveConnected(&scope);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(turn);
 		SPI_freetuptable(fetched);
-	}
+	} while (n > 0);
 	SPI_cursor_close(portal);
 	MemoryContextDelete(turn);
 }

@@ -132,13 +132,30 @@ NoteFailure(int64 run_id, const ErrorData *error)
 			 errhint("Mend the source or the job, and call job_idem.open_run again.")));
 }
 
-/* Runs the job's item_source and seals the run, in a subtransaction. */
+/*
+ * Runs the job's item_source and seals the run, in a subtransaction. A source that opens its own
+ * run finds it loading.
+ */
 static void
 LoadFromSource(const JobIdemJob *job, int64 run_id)
 {
+	static int64 loading = 0;
 	SourceLoad load = {.job = job, .run_id = run_id};
-	ErrorData *error = JobIdemTry(LoadAndSeal, &load);
+	int64 outer = loading;
+	ErrorData *error;
 
+	if (run_id == loading)
+		return;
+	loading = run_id;
+	PG_TRY();
+	{
+		error = JobIdemTry(LoadAndSeal, &load);
+	}
+	PG_FINALLY();
+	{
+		loading = outer;
+	}
+	PG_END_TRY();
 	if (error != NULL)
 		NoteFailure(run_id, error);
 }
