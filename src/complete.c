@@ -10,6 +10,7 @@
 
 #include "catalog/pg_type.h"
 #include "lib/qunique.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -39,21 +40,23 @@ JOB_IDEM_STATEMENT(mark_one,
 				   7, INT8OID, INT8OID, TEXTOID, INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID);
 
 /*
- * Locks in order of item_no, so that two calls with the same keys cannot deadlock; nothing of
- * another lease.
+ * The items of some keys, by lookups that the planner cannot turn into anything else, whatever it
+ * believes of the table; in order of item_no, in which they are then locked, so that two calls with
+ * the same keys cannot deadlock.
  */
-JOB_IDEM_STATEMENT(lock_many,
-				   "SELECT i.item_no FROM job_idem.item i WHERE i.run_id = $1"
-				   " AND i.item_key = ANY ($3) AND " STILL_OURS
-				   " ORDER BY i.item_no FOR NO KEY UPDATE",
-				   5, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID);
+JOB_IDEM_STATEMENT(find_many,
+				   "SELECT x.item_no, k.item_key, k.result"
+				   " FROM (SELECT DISTINCT ON (item_key) item_key, result"
+				   "  FROM unnest($2, $3) AS u (item_key, result)) k"
+				   " CROSS JOIN LATERAL (SELECT i.item_no FROM job_idem.item i"
+				   "  WHERE i.run_id = $1 AND i.item_key = k.item_key OFFSET 0) x"
+				   " ORDER BY x.item_no",
+				   3, INT8OID, TEXTARRAYOID, JSONBARRAYOID);
 JOB_IDEM_STATEMENT(mark_many,
 				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6,"
-				   " result = k.result FROM (SELECT DISTINCT ON (item_key) item_key, result"
-				   "  FROM unnest($3, $7) AS u (item_key, result)) k"
-				   " WHERE i.run_id = $1 AND i.item_key = k.item_key AND " CAS(STILL_OURS),
-				   7, INT8OID, INT8OID, TEXTARRAYOID, INT8OID, INT8OID, TIMESTAMPTZOID,
-				   JSONBARRAYOID);
+				   " result = NULL WHERE i.run_id = $1 AND i.item_no = ANY ($3)"
+				   " AND " CAS(STILL_OURS),
+				   6, INT8OID, INT8OID, INT8ARRAYOID, INT8OID, INT8OID, TIMESTAMPTZOID);
 
 /*
  * Of the keys left out of a whole completion: how many belong to the lease, and how many of those
@@ -182,20 +185,71 @@ Results(FunctionCallInfo fcinfo, int i, int n_keys)
 	return PointerGetDatum(results);
 }
 
+typedef struct KeyedItem
+{
+	Datum item_no;
+	Datum key;
+	NullableDatum result;
+} KeyedItem;
+
+static KeyedItem *
+FindMany(const JobIdemFenced *fenced, Datum keys, Datum results, int *n)
+{
+	JobIdemArgs args = {.n = 0};
+	KeyedItem *items;
+	bool is_null;
+	int i;
+
+	JobIdemArg(&args, Int64GetDatum(fenced->run_id));
+	JobIdemArg(&args, keys);
+	JobIdemArg(&args, results);
+	*n = (int) JobIdemRunLatest(&find_many, &args, 0);
+	items = palloc(Max(*n, 1) * sizeof(KeyedItem));
+	for (i = 0; i < *n; i++)
+	{
+		items[i].item_no = JobIdemColumn(i, 1, &is_null);
+		items[i].key = JobIdemColumn(i, 2, &is_null);
+		items[i].result.value = JobIdemColumn(i, 3, &items[i].result.isnull);
+	}
+	return items;
+}
+
+/* Without results all in one statement, with them one by one. Returns how many it marked. */
+static int
+MarkItems(const JobIdemFenced *fenced, const KeyedItem *items, int n, bool with_results)
+{
+	JobIdemArgs args;
+	Datum *numbers = palloc(Max(n, 1) * sizeof(Datum));
+	ArrayType *array;
+	int marked = 0;
+	int i;
+
+	for (i = 0; i < n && with_results; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		marked += MarkOne(fenced, items[i].key, items[i].result) != 0 ? 1 : 0;
+	}
+	if (with_results)
+		return marked;
+	for (i = 0; i < n; i++)
+		numbers[i] = items[i].item_no;
+	array = construct_array(numbers, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
+	ItemArgs(&args, fenced, PointerGetDatum(array));
+	return (int) JobIdemRunLatest(&mark_many, &args, 0);
+}
+
 static void
 MarkMany(const JobIdemLease *lease, const JobIdemFenced *fenced, Datum keys, Datum results,
 		 const char **distinct, int n_distinct)
 {
-	JobIdemArgs args;
+	bool with_results = ARR_NDIM(DatumGetArrayTypeP(results)) > 0;
+	KeyedItem *items;
+	int n;
 
 	if (lease->outcome != OUTCOME_OPEN)
 		JobIdemLeaseRefuse(lease->token, distinct, n_distinct);
-	ItemArgs(&args, fenced, keys);
-	args.n = 5; /* the locks need no time */
-	(void) JobIdemRunLatest(&lock_many, &args, 0);
-	ItemArgs(&args, fenced, keys);
-	JobIdemArg(&args, results);
-	if (JobIdemRunLatest(&mark_many, &args, 0) != (uint64) n_distinct)
+	items = FindMany(fenced, keys, results, &n);
+	if (MarkItems(fenced, items, n, with_results) != n_distinct)
 		JobIdemLeaseRefuse(lease->token, distinct, n_distinct);
 }
 

@@ -71,14 +71,16 @@ JOB_IDEM_STATEMENT(pick_give_back,
 				   " AND i.state = 'claimed' AND i.token = $1",
 				   2, INT8OID, TIMESTAMPTZOID);
 
-/* Failures need to be counted only where neither done nor left accounts for all. */
-JOB_IDEM_STATEMENT(close_lease,
-				   "UPDATE job_idem.lease SET outcome = $2, closed_at = $3, n_done = $4,"
-				   " n_failed = CASE WHEN $4 + $5 < n_items THEN (SELECT count(*) FROM"
-				   " job_idem.failure  WHERE token = $1 AND kind <> 'lost') ELSE 0 END,"
-				   " n_lost = CASE WHEN $2 = 'expired' THEN $5 ELSE 0 END,"
-				   " pick_open = CASE WHEN picks IS NOT NULL THEN false END"
-				   " WHERE token = $1 AND outcome = 'open'",
+#define CLOSE(n_failed) \
+	"UPDATE job_idem.lease SET outcome = $2, closed_at = $3, n_done = $4," \
+	" n_failed = " n_failed ", n_lost = CASE WHEN $2 = 'expired' THEN $5 ELSE 0 END," \
+	" pick_open = CASE WHEN picks IS NOT NULL THEN false END" \
+	" WHERE token = $1 AND outcome = 'open'"
+JOB_IDEM_STATEMENT(close_lease, CLOSE("0"), 5, INT8OID, TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID);
+/* where neither done nor left accounts for all */
+JOB_IDEM_STATEMENT(close_with_failures,
+				   CLOSE("(SELECT count(*) FROM job_idem.failure"
+						 " WHERE token = $1 AND kind <> 'lost')"),
 				   5, INT8OID, TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID);
 
 JOB_IDEM_STATEMENT(count_done_keys,
@@ -347,7 +349,9 @@ JobIdemLeaseClose(const JobIdemLease *lease, JobIdemOutcome outcome, int64 n_don
 	JobIdemArg(&args, Int32GetDatum((int32) n_done));
 	JobIdemArg(&args, Int32GetDatum((int32) n_left));
 	JobIdemCurrentUnfence(lease->token);
-	return JobIdemRunLatest(&close_lease, &args, 0) == 1;
+	if (n_done + n_left == lease->n_items)
+		return JobIdemRunLatest(&close_lease, &args, 0) == 1;
+	return JobIdemRunLatest(&close_with_failures, &args, 0) == 1;
 }
 
 /*
