@@ -97,11 +97,14 @@ JOB_IDEM_STATEMENT(last_of_slice,
 				   "SELECT item_no FROM job_idem.item WHERE run_id = $1 AND item_no BETWEEN $2"
 				   " AND $3 AND state = 'pending' ORDER BY item_no DESC LIMIT 1",
 				   3, INT8OID, INT8OID, INT8OID);
+/* walks the list, not the index, so that it ends at the first that is left */
 JOB_IDEM_STATEMENT(last_of_picks,
-				   "SELECT i.item_no FROM job_idem.lease l JOIN job_idem.item i"
-				   " ON i.run_id = l.run_id AND i.item_no = ANY (l.picks)"
-				   " WHERE l.token = $1 AND i.state = 'claimed' AND i.token = $1 ORDER BY"
-				   " i.item_no DESC LIMIT 1",
+				   "SELECT x.item_no FROM job_idem.lease l"
+				   " CROSS JOIN LATERAL generate_subscripts(l.picks, 1, true) AS s (n)"
+				   " CROSS JOIN LATERAL (SELECT i.item_no FROM job_idem.item i"
+				   "  WHERE i.run_id = l.run_id AND i.item_no = l.picks[s.n]"
+				   "  AND i.state = 'claimed' AND i.token = $1 OFFSET 0) AS x"
+				   " WHERE l.token = $1 LIMIT 1",
 				   1, INT8OID);
 
 static const char *const outcome_names[] = {
