@@ -240,13 +240,16 @@ SET ROLE define_nobody;
 :define('define owned');
 :define('define standard');
 RESET ROLE;
--- a dropped owner: the job is not lost, but text for it can no longer be judged
+-- a dropped owner: the job is not lost; who defines it again is its owner then, and its text runs as that one
 REVOKE ALL ON define_data.merchant FROM define_owner;
 REVOKE ALL ON SCHEMA define_data FROM define_owner;
 SELECT job_idem.revoke_access('define_owner');
 DROP ROLE define_owner;
 SELECT state, owner FROM job_idem.jobs WHERE job = 'define owned';
 SELECT pg_temp.refused($$'define owned', item_source => 'SELECT ''a'''$$);
+:define('define owned');
+SELECT state, owner = current_user AS taken_over FROM job_idem.jobs WHERE job = 'define owned';
+-- and only then: the same definition again changes nothing
 :define('define owned');
 
 REVOKE ALL ON FUNCTION job_idem.define_job FROM define_nobody;

@@ -45,19 +45,13 @@ JOB_IDEM_STATEMENT(mark_one,
  * the same keys cannot deadlock.
  */
 JOB_IDEM_STATEMENT(find_many,
-				   "SELECT x.item_no, k.item_key, k.result"
+				   "SELECT k.item_key, k.result"
 				   " FROM (SELECT DISTINCT ON (item_key) item_key, result"
 				   "  FROM unnest($2, $3) AS u (item_key, result)) k"
 				   " CROSS JOIN LATERAL (SELECT i.item_no FROM job_idem.item i"
 				   "  WHERE i.run_id = $1 AND i.item_key = k.item_key OFFSET 0) x"
 				   " ORDER BY x.item_no",
 				   3, INT8OID, TEXTARRAYOID, JSONBARRAYOID);
-JOB_IDEM_STATEMENT(mark_many,
-				   "UPDATE job_idem.item i SET state = 'done', token = $2, done_at = $6,"
-				   " result = NULL WHERE i.run_id = $1 AND i.item_no = ANY ($3)"
-				   " AND " CAS(STILL_OURS),
-				   6, INT8OID, INT8OID, INT8ARRAYOID, INT8OID, INT8OID, TIMESTAMPTZOID);
-
 /*
  * Of the keys left out of a whole completion: how many belong to the lease, and how many of those
  * are unfinished.
@@ -185,72 +179,35 @@ Results(FunctionCallInfo fcinfo, int i, int n_keys)
 	return PointerGetDatum(results);
 }
 
-typedef struct KeyedItem
-{
-	Datum item_no;
-	Datum key;
-	NullableDatum result;
-} KeyedItem;
-
-static KeyedItem *
-FindMany(const JobIdemFenced *fenced, Datum keys, Datum results, int *n)
+/*
+ * One statement an item: the cheapest that no statistics can turn into a scan of the whole run.
+ * Returns how many were marked.
+ */
+static int
+MarkMany(const JobIdemFenced *fenced, Datum keys, Datum results)
 {
 	JobIdemArgs args = {.n = 0};
-	KeyedItem *items;
-	bool is_null;
-	int i;
+	SPITupleTable *found;
+	uint64 n;
+	uint64 i;
+	int marked = 0;
 
 	JobIdemArg(&args, Int64GetDatum(fenced->run_id));
 	JobIdemArg(&args, keys);
 	JobIdemArg(&args, results);
-	*n = (int) JobIdemRunLatest(&find_many, &args, 0);
-	items = palloc(Max(*n, 1) * sizeof(KeyedItem));
-	for (i = 0; i < *n; i++)
-	{
-		items[i].item_no = JobIdemColumn(i, 1, &is_null);
-		items[i].key = JobIdemColumn(i, 2, &is_null);
-		items[i].result.value = JobIdemColumn(i, 3, &items[i].result.isnull);
-	}
-	return items;
-}
-
-/* Without results all in one statement, with them one by one. Returns how many it marked. */
-static int
-MarkItems(const JobIdemFenced *fenced, const KeyedItem *items, int n, bool with_results)
-{
-	JobIdemArgs args;
-	Datum *numbers = palloc(Max(n, 1) * sizeof(Datum));
-	ArrayType *array;
-	int marked = 0;
-	int i;
-
-	for (i = 0; i < n && with_results; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		marked += MarkOne(fenced, items[i].key, items[i].result) != 0 ? 1 : 0;
-	}
-	if (with_results)
-		return marked;
+	n = JobIdemRunLatest(&find_many, &args, 0);
+	found = SPI_tuptable;
 	for (i = 0; i < n; i++)
-		numbers[i] = items[i].item_no;
-	array = construct_array(numbers, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
-	ItemArgs(&args, fenced, PointerGetDatum(array));
-	return (int) JobIdemRunLatest(&mark_many, &args, 0);
-}
+	{
+		NullableDatum result;
+		bool is_null;
+		Datum key = SPI_getbinval(found->vals[i], found->tupdesc, 1, &is_null);
 
-static void
-MarkMany(const JobIdemLease *lease, const JobIdemFenced *fenced, Datum keys, Datum results,
-		 const char **distinct, int n_distinct)
-{
-	bool with_results = ARR_NDIM(DatumGetArrayTypeP(results)) > 0;
-	KeyedItem *items;
-	int n;
-
-	if (lease->outcome != OUTCOME_OPEN)
-		JobIdemLeaseRefuse(lease->token, distinct, n_distinct);
-	items = FindMany(fenced, keys, results, &n);
-	if (MarkItems(fenced, items, n, with_results) != n_distinct)
-		JobIdemLeaseRefuse(lease->token, distinct, n_distinct);
+		CHECK_FOR_INTERRUPTS();
+		result.value = SPI_getbinval(found->vals[i], found->tupdesc, 2, &result.isnull);
+		marked += MarkOne(fenced, key, result) != 0 ? 1 : 0;
+	}
+	return marked;
 }
 
 PG_FUNCTION_INFO_V1(job_idem_mark_done_many);
@@ -278,7 +235,9 @@ job_idem_mark_done_many(PG_FUNCTION_ARGS)
 	fenced = JobIdemLeaseFenceItem(token, &lease);
 	if (n_distinct > 0)
 	{
-		MarkMany(&lease, fenced, PointerGetDatum(keys), results, distinct, n_distinct);
+		if (lease.outcome != OUTCOME_OPEN ||
+			MarkMany(fenced, PointerGetDatum(keys), results) != n_distinct)
+			JobIdemLeaseRefuse(token, distinct, n_distinct);
 		JobIdemFaultPoint("mark_done");
 		(void) JobIdemLeaseCloseIfFinished(&lease);
 	}

@@ -53,9 +53,10 @@ JOB_IDEM_STATEMENT(update_job,
 				   "UPDATE job_idem.job SET kind = $2, tier = $3, lease = $4, takeover_delay = $5,"
 				   "  max_lease = $6, max_attempts = $7, backoff_base = $8, backoff_factor = $9,"
 				   "  backoff_max = $10, batch_size = $11, item_source = $12, close_after = $13,"
-				   "  version = $14, changed_at = $15, dropped_at = NULL"
+				   "  version = $14, changed_at = $15, dropped_at = NULL,"
+				   "  owner = coalesce($16, owner), owner_name = coalesce($17::name, owner_name)"
 				   " WHERE name = $1",
-				   N_PARTS + 2, PART_TYPES, INT4OID, TIMESTAMPTZOID);
+				   N_PARTS + 4, PART_TYPES, INT4OID, TIMESTAMPTZOID, REGROLEOID, TEXTOID);
 JOB_IDEM_STATEMENT(insert_version,
 				   "INSERT INTO job_idem.job_version"
 				   "  (job_id, version, definition, valid_from, defined_by)"
@@ -105,14 +106,15 @@ HasSource(const JobIdemDefinition *def)
 
 /*
  * Text that runs as the job's owner may come only from one who has the owner's rights; to operate
- * all jobs is not enough.
+ * all jobs is not enough. A job without an owner will be the caller's.
  */
 static void
 CheckChangedSource(JobIdemDefinition *def, const JobIdemJob *job)
 {
 	if (!HasSource(def))
 		return;
-	if (job->item_source != NULL && strcmp(job->item_source, def->item_source) == 0)
+	if (OidIsValid(job->owner) && job->item_source != NULL &&
+		strcmp(job->item_source, def->item_source) == 0)
 		return;
 	if (OidIsValid(job->owner) && !has_privs_of_role(JobIdemCaller(), job->owner))
 		ereport(ERROR,
@@ -121,7 +123,7 @@ CheckChangedSource(JobIdemDefinition *def, const JobIdemJob *job)
 				 errdetail("It runs as the job's owner, \"%s\".",
 						   GetUserNameFromId(job->owner, false)),
 				 errhint("Let a member of that role define the job.")));
-	JobIdemDefinitionCheckSource(def, job->owner);
+	JobIdemDefinitionCheckSource(def, OidIsValid(job->owner) ? job->owner : JobIdemCaller());
 }
 
 static void
@@ -264,7 +266,8 @@ IsInForce(const JobIdemDefinition *def, const JobIdemJob *job, Datum definition)
 {
 	JobIdemArgs args = {.n = 0};
 
-	if (job->dropped || (def->version != 0 && def->version != job->version))
+	if (job->dropped || !OidIsValid(job->owner) ||
+		(def->version != 0 && def->version != job->version))
 		return false;
 	JobIdemArg(&args, Int64GetDatum(job->job_id));
 	JobIdemArg(&args, Int32GetDatum(job->version));
@@ -272,7 +275,10 @@ IsInForce(const JobIdemDefinition *def, const JobIdemJob *job, Datum definition)
 	return JobIdemRunLatest(&same_definition, &args, 1) > 0;
 }
 
-/* The job is locked and was read after that. */
+/*
+ * The job is locked and was read after that. One whose owner is gone, renamed or was not restored
+ * gets the caller as its owner: that is how it comes back.
+ */
 static void
 ChangeJob(const JobIdemDefinition *def, const JobIdemJob *job, Defined *defined)
 {
@@ -297,6 +303,8 @@ ChangeJob(const JobIdemDefinition *def, const JobIdemJob *job, Defined *defined)
 	AddParts(&args, def);
 	JobIdemArg(&args, Int32GetDatum(defined->version));
 	JobIdemArg(&args, TimestampTzGetDatum(now));
+	JobIdemArgNullable(&args, ObjectIdGetDatum(JobIdemCaller()), OidIsValid(job->owner));
+	JobIdemArgNullable(&args, CStringGetTextDatum(JobIdemCallerName()), OidIsValid(job->owner));
 	(void) JobIdemRunLatest(&update_job, &args, 0);
 	RecordVersion(defined, definition, now);
 }

@@ -83,13 +83,16 @@ JOB_IDEM_STATEMENT(close_with_failures,
 						 " WHERE token = $1 AND kind <> 'lost')"),
 				   5, INT8OID, TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID);
 
+/* by lookups that the planner cannot turn into anything else, whatever it believes of the table */
 JOB_IDEM_STATEMENT(count_done_keys,
-				   "SELECT count(DISTINCT k.item_key) FROM unnest($2) AS k (item_key)"
-				   " JOIN job_idem.lease l ON l.token = $1 JOIN job_idem.run r USING (run_id)"
-				   " JOIN job_idem.item i ON i.run_id = l.run_id AND i.item_key = k.item_key"
-				   " WHERE (i.state = 'done' AND i.token = $1) OR (i.state = 'pending' AND"
-				   " l.outcome = 'completed'"
-				   " AND i.item_no > 0 AND (i.item_no - 1) / r.batch_size = l.slice_no)",
+				   "SELECT count(DISTINCT k.item_key)"
+				   " FROM job_idem.lease l JOIN job_idem.run r USING (run_id)"
+				   " CROSS JOIN unnest($2) AS k (item_key)"
+				   " CROSS JOIN LATERAL (SELECT i.state, i.token, i.item_no FROM job_idem.item i"
+				   "  WHERE i.run_id = l.run_id AND i.item_key = k.item_key OFFSET 0) i"
+				   " WHERE l.token = $1 AND ((i.state = 'done' AND i.token = $1)"
+				   "  OR (i.state = 'pending' AND l.outcome = 'completed' AND i.item_no > 0"
+				   "  AND (i.item_no - 1) / r.batch_size = l.slice_no))",
 				   2, INT8OID, TEXTARRAYOID);
 
 /* An item that is left. Work mostly goes upward, so the last one stays to be seen longest. */

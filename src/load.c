@@ -52,9 +52,11 @@ JOB_IDEM_STATEMENT(insert_late_items,
 				   " 'waiting', $4 FROM " SOURCE
 				   " ON CONFLICT (run_id, item_key) DO NOTHING",
 				   4, INT8OID, TEXTARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID);
+/* by lookups that the planner cannot turn into anything else, whatever it believes of the table */
 JOB_IDEM_STATEMENT(find_mismatch,
-				   "SELECT u.item_key FROM " SOURCE " JOIN job_idem.item i ON i.run_id = $1 AND"
-				   " i.item_key = u.item_key"
+				   "SELECT u.item_key FROM " SOURCE " CROSS JOIN LATERAL (SELECT i.payload"
+				   "  FROM job_idem.item i WHERE i.run_id = $1 AND i.item_key = u.item_key"
+				   "  OFFSET 0) i"
 				   " WHERE i.payload IS DISTINCT FROM u.payload ORDER BY u.n LIMIT 1",
 				   3, INT8OID, TEXTARRAYOID, JSONBARRAYOID);
 JOB_IDEM_STATEMENT(count_items,

@@ -166,16 +166,21 @@ Open(const JobIdemJob *job, const char *run_key, DateADT business_date, Nullable
 	 int32 priority,
 	 int64 *run_id)
 {
+	const char *why = "disabled";
 	bool is_new = false;
 
 	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_WORK);
 	if (!JobIdemFindRunByKey(job->job_id, run_key, run_id))
 	{
 		job = JobIdemShareJob(job->job_id, true);
+		if (job->dropped)
+			why = "dropped";
+		else if (!OidIsValid(job->owner))
+			why = "without an owner";
 		if (!job->live)
 			ereport(ERROR,
 					(errcode(ERRCODE_JI_RUN_NOT_OPEN),
-					 errmsg("job \"%s\" is %s", job->name, job->dropped ? "dropped" : "disabled"),
+					 errmsg("job \"%s\" is %s", job->name, why),
 					 errhint("Define it again, or see job_idem.jobs for what is wrong with it.")));
 		is_new = JobIdemInsertRun(job, run_key, business_date, params, priority, run_id);
 		if (!is_new && !JobIdemFindRunByKey(job->job_id, run_key, run_id))
