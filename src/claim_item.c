@@ -8,10 +8,8 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
@@ -73,17 +71,6 @@ typedef struct Key
 	int16 attempts;
 	NullableDatum result;
 } Key;
-
-static void
-RefuseAboveReadCommitted(void)
-{
-	if (IsolationUsesXactSnapshot())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("a new key can be claimed at READ COMMITTED only"),
-				 errdetail("An old snapshot cannot tell whether the run is being finished."),
-				 errhint("Claim it in a READ COMMITTED transaction.")));
-}
 
 /* The effective state of the key, "due" for waiting and due, or NULL if there is no such item. */
 static const char *
@@ -177,7 +164,7 @@ ClaimNew(Key *key)
 
 	if (!TakesKeys(key))
 		return "closed";
-	RefuseAboveReadCommitted();
+	JobIdemRequireReadCommitted();
 	/* a finish has it: then the run is sealed */
 	if (!JobIdemTryLock(LOCK_RUN, JobIdemFold(key->claim.run_id), 0, false))
 		return "closed";
@@ -225,7 +212,7 @@ FindOrOpenRun(Key *key)
 				 errhint("Open it with job_idem.open_run.")));
 	if (IsPastClose(key))
 		return "closed";
-	RefuseAboveReadCommitted();
+	JobIdemRequireReadCommitted();
 	if (!JobIdemTryLock(LOCK_RUN_KEY, JobIdemFold(job->job_id), JobIdemHashKey(key->run_key), true))
 		return "busy";
 	if (JobIdemInsertRun(job, key->run_key, key->business_date, no_params, 0, &key->claim.run_id))
@@ -294,16 +281,13 @@ ResultRow(FunctionCallInfo fcinfo, const Key *key, const char *outcome)
 	bool done = strcmp(outcome, "done") == 0;
 	Datum values[5];
 	bool nulls[5] = {false, !claimed, !claimed, !done || key->result.isnull, !claimed};
-	TupleDesc columns;
 
-	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	values[0] = CStringGetTextDatum(outcome);
 	values[1] = Int64GetDatum(key->claim.token);
 	values[2] = Int32GetDatum(key->attempts + 1);
 	values[3] = key->result.value;
 	values[4] = TimestampTzGetDatum(key->claim.deadline);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls));
+	return JobIdemRow(fcinfo, values, nulls);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_claim_item);

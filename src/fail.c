@@ -4,9 +4,7 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -60,11 +58,8 @@ ResultRow(FunctionCallInfo fcinfo, bool retry, TimestampTz retry_at)
 	Datum values[2] = {CStringGetTextDatum(retry ? "waiting" : "dead"),
 					   TimestampTzGetDatum(retry_at)};
 	bool nulls[2] = {false, !retry};
-	TupleDesc columns;
 
-	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls));
+	return JobIdemRow(fcinfo, values, nulls);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_mark_failed);

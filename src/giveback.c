@@ -104,7 +104,7 @@ RefuseInUse(int64 token)
 	JobIdemLease lease;
 
 	if (!JobIdemLeaseGet(token, LEASE_READ, &lease))
-		JobIdemStaleToken(token, "No committed claim has this token.");
+		JobIdemNoSuchClaim(token);
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("a transaction is at work under claim " INT64_FORMAT, token),

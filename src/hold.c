@@ -3,9 +3,7 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -96,15 +94,10 @@ job_idem_claim_status(PG_FUNCTION_ARGS)
 	int64 n_done;
 	Datum values[5];
 	bool nulls[5] = {false, false, false, false, false};
-	TupleDesc columns;
 
-	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	JobIdemEnter(&scope);
 	if (!JobIdemLeaseGet(token, LEASE_READ, &lease))
-		JobIdemStaleToken(token, "No committed claim has this token: it is still uncommitted"
-								 " elsewhere, was rolled"
-								 " back, or was never issued.");
+		JobIdemNoSuchClaim(token);
 	JobIdemLeaseContext(&lease);
 	JobIdemRequire(lease.job_id, lease.job_owner, lease.job, RIGHT_VIEW);
 	JobIdemLeaseCensus(&lease, &n_left, &n_done);
@@ -120,5 +113,5 @@ job_idem_claim_status(PG_FUNCTION_ARGS)
 	values[2] = Int64GetDatum(n_done);
 	values[3] = Int64GetDatum(n_left);
 	values[4] = TimestampTzGetDatum(lease.deadline);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls)));
+	PG_RETURN_DATUM(JobIdemRow(fcinfo, values, nulls));
 }

@@ -10,11 +10,9 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "common/int.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -355,11 +353,8 @@ DefinedRow(FunctionCallInfo fcinfo, const Defined *defined)
 	Datum values[3] = {Int64GetDatum(defined->job_id), Int32GetDatum(defined->version),
 					   CStringGetTextDatum(defined->outcome)};
 	bool nulls[3] = {false, false, false};
-	TupleDesc row;
 
-	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, nulls));
+	return JobIdemRow(fcinfo, values, nulls);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_define_job);

@@ -157,6 +157,17 @@ JobIdemAlreadyDone(int64 token, const char *detail)
 					 " job_idem.claim_status(token) tells what was done.")));
 }
 
+/* For those who only ask about a claim, or operate it. */
+void
+JobIdemNoSuchClaim(int64 token)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_JI_STALE_TOKEN),
+			 errmsg("claim " INT64_FORMAT " does not exist", token),
+			 errdetail("It is still uncommitted elsewhere, was rolled back, or was never issued."),
+			 errhint("job_idem.leases lists the claims there are.")));
+}
+
 static JobIdemStatement *
 LockStatement(JobIdemLeaseLock lock)
 {

@@ -68,17 +68,6 @@ JOB_IDEM_STATEMENT(seal,
 				   " n_slices = $4, version = $5 WHERE run_id = $1",
 				   5, INT8OID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID);
 
-static void
-RefuseAboveReadCommitted(void)
-{
-	if (IsolationUsesXactSnapshot())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("items can be added to a running run at READ COMMITTED only"),
-				 errdetail("An old snapshot cannot tell whether the run is being finished."),
-				 errhint("Add them in a READ COMMITTED transaction.")));
-}
-
 /* Locks the run and decides how its items are to be numbered; JI004 if it takes no more. */
 void
 JobIdemLoadBegin(JobIdemLoad *load, const JobIdemJob *job, int64 run_id)
@@ -100,7 +89,7 @@ JobIdemLoadBegin(JobIdemLoad *load, const JobIdemJob *job, int64 run_id)
 	if (JobIdemNow() > closes)
 		JobIdemRunNotOpen(&load->run, "It is past the job's close_after; use a run of its own"
 									  " for what came too late.");
-	RefuseAboveReadCommitted();
+	JobIdemRequireReadCommitted();
 	load->late = true;
 }
 

@@ -7,8 +7,11 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -179,6 +182,27 @@ JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint)
 			 errdetail("Run key \"%s\"%s%s.", run->run_key, run->reason ? ", reason: " : "",
 					   run->reason ? run->reason : ""),
 			 errhint("%s", hint)));
+}
+
+Datum
+JobIdemRow(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	TupleDesc columns;
+
+	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls));
+}
+
+void
+JobIdemRequireReadCommitted(void)
+{
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("a running run takes new keys at READ COMMITTED only"),
+				 errdetail("An old snapshot cannot tell whether the run is being finished."),
+				 errhint("Add or claim them in a READ COMMITTED transaction.")));
 }
 
 static void

@@ -61,6 +61,11 @@ extern void JobIdemGetRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run)
 pg_noreturn extern void JobIdemRunGone(int64 run_id);
 pg_noreturn extern void JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint);
 
+/* The answer of a function that returns one row. */
+extern Datum JobIdemRow(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
+/* 25001: what a new key asks must be put to what is committed now. */
+extern void JobIdemRequireReadCommitted(void);
+
 /* Checked arguments of SQL-callable functions. */
 extern char *JobIdemTextArgument(FunctionCallInfo fcinfo, int i, const char *name);
 extern char *JobIdemTextArgumentOrNull(FunctionCallInfo fcinfo, int i);

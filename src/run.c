@@ -3,9 +3,7 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "funcapi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
@@ -33,16 +31,6 @@ JOB_IDEM_STATEMENT(cancel,
 				   "UPDATE job_idem.run SET state = 'cancelled', reason = $2, cancel_forced = $3,"
 				   " finished_at = coalesce(finished_at, $4) WHERE run_id = $1",
 				   4, INT8OID, TEXTOID, BOOLOID, TIMESTAMPTZOID);
-
-static Datum
-MakeRow(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
-{
-	TupleDesc columns;
-
-	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, nulls));
-}
 
 static void
 RefuseOtherContent(int64 run_id, const char *run_key, DateADT business_date, NullableDatum params)
@@ -229,7 +217,7 @@ job_idem_open_run(PG_FUNCTION_ARGS)
 	values[0] = Int64GetDatum(run_id);
 	values[1] = CStringGetTextDatum(is_new ? "new" : "known");
 	values[2] = CStringGetTextDatum(JobIdemRunStateName(run.state));
-	PG_RETURN_DATUM(MakeRow(fcinfo, values, nulls));
+	PG_RETURN_DATUM(JobIdemRow(fcinfo, values, nulls));
 }
 
 /* The job of a run, for a caller who must have the right to it. */
@@ -251,7 +239,7 @@ LoadedRow(FunctionCallInfo fcinfo, const JobIdemLoad *load)
 	Datum values[2] = {Int64GetDatum(load->n_new), Int64GetDatum(load->n_known)};
 	bool nulls[2] = {false, false};
 
-	return MakeRow(fcinfo, values, nulls);
+	return JobIdemRow(fcinfo, values, nulls);
 }
 
 static void
@@ -346,7 +334,7 @@ job_idem_seal_run(PG_FUNCTION_ARGS)
 	JobIdemLeave(&scope);
 	values[0] = Int64GetDatum(run.n_items);
 	values[1] = Int32GetDatum(run.n_slices);
-	PG_RETURN_DATUM(MakeRow(fcinfo, values, nulls));
+	PG_RETURN_DATUM(JobIdemRow(fcinfo, values, nulls));
 }
 
 /* Writes the row even where nothing changes in it: a finish under way must meet the change. */

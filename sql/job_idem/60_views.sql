@@ -93,8 +93,10 @@ COMMENT ON COLUMN job_idem.leases.backend IS 'process id that claimed; behind a 
 -- what has come so far. Discarded items count in percent, not as dead.
 CREATE VIEW job_idem.progress WITH (security_barrier) AS
 SELECT p.job, p.business_date, p.run_key, p.state, p.done, p.dead, p.total,
-	pg_catalog.round(100.0 * (p.done + p.gone) / nullif(p.total, 0), 1) AS percent,
-	pg_catalog.rpad(pg_catalog.repeat('#', (20 * (p.done + p.gone) / greatest(p.total, 1))::integer), 20, '.') AS bar,
+	CASE WHEN p.state = 'done' THEN 100.0 ELSE pg_catalog.round(100.0 * (p.done + p.gone) / nullif(p.total, 0), 1) END
+		AS percent,
+	pg_catalog.rpad(pg_catalog.repeat('#', CASE WHEN p.state = 'done' THEN 20
+		ELSE (20 * (p.done + p.gone) / greatest(p.total, 1))::integer END), 20, '.') AS bar,
 	p.run_id
 FROM (
 	SELECT j.name AS job, r.business_date, r.run_key, r.state, r.run_id, c.done, d.open AS dead, d.gone,
