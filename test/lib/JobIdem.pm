@@ -68,7 +68,7 @@ sub new_cluster
 	my $cluster = PostgreSQL::Test::Cluster->new($name);
 	my %init = %{ $options{init} || {} };
 
-	$cluster->init(%init, extra => [ '-U', 'postgres', '--no-sync', @{ $init{extra} || [] } ]);
+	$cluster->init(%init, extra => [ '-U', 'postgres', '--no-sync', '--encoding=UTF8', '--locale=C', @{ $init{extra} || [] } ]);
 	$cluster->append_conf('postgresql.conf',
 		"log_statement = none\nrestart_after_crash = on\nshared_buffers = 32MB\nmax_connections = 100\n"
 		  . ($options{conf} || ''));
