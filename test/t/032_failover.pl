@@ -133,7 +133,7 @@ $restored->stop;
 
 # --- pg_upgrade, from the promoted node, whose timeline is larger than that of a new cluster
 my $upgraded = PostgreSQL::Test::Cluster->new('upgraded');
-$upgraded->init(extra => [ '-U', 'postgres', '--no-sync' ]);
+$upgraded->init(extra => [ '-U', 'postgres', '--no-sync', '--encoding=UTF8', '--locale=C' ]);
 my $last = $standby->safe_psql('postgres', 'SELECT max(token) FROM job_idem.leases');
 my $left = batch_job($standby, 'later', 20, 'batch_size => 10');
 my $holder = session($standby);
