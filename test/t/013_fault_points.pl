@@ -144,8 +144,8 @@ sub stop_at
 	# a worker meets every way of completion within four claims, and the end of the run in the end
 	$victim->start_query($who eq 'load' ? "CALL load('$job')"
 		: $who eq 'tick' ? 'CALL job_idem.tick()'
-		: join ';', map { "SET job_idem.clock_offset = ${_}00; CALL work('$job')" } 2 .. 30);
-	$victim->wait_blocked(20);
+		: join ';', map { "SET job_idem.clock_offset = ${_}00; CALL work('$job')" } 2 .. 300);
+	$victim->wait_blocked(120);
 	@others = map { session($cluster, options => '-c job_idem.clock_offset=100') } 2 .. $n;
 	$_->start_query("CALL work('$job'); CALL job_idem.tick()") for @others;
 
