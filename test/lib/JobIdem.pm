@@ -423,7 +423,8 @@ sub wait_blocked
 	my ($self, $seconds) = @_;
 
 	return JobIdem::poll_until($self->{cluster},
-		"SELECT wait_event_type = 'Lock' FROM pg_catalog.pg_stat_activity WHERE pid = $self->{pid}", $seconds);
+		"SELECT wait_event_type = 'Lock' AND wait_event <> 'extend'
+		FROM pg_catalog.pg_stat_activity WHERE pid = $self->{pid}", $seconds);
 }
 
 sub kill9
