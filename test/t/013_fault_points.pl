@@ -17,21 +17,22 @@ use Ledger;
 my $cluster = new_cluster('main');
 make_ledger($cluster);
 
-# A worker inside the server: each claim, each failure and each set of effects in a transaction of its own.
+# A worker inside the server: each claim, each failure and each set of effects in a transaction of its own. All draw the
+# way of completion from one sequence: a worker that began each call with the same way could fail one item again and
+# again until it is dead.
 $cluster->safe_psql('postgres', <<'SQL');
+CREATE SEQUENCE way;
 CREATE PROCEDURE work(job text) LANGUAGE plpgsql AS $$
 DECLARE
 	t bigint;
 	keys text[];
 	bad text[];
 	k text;
-	round integer := pg_backend_pid();
 BEGIN
 	LOOP
 		SELECT max(c.token), array_agg(c.item_key) INTO t, keys FROM job_idem.claim_items(job) c;
 		COMMIT;
 		EXIT WHEN t IS NULL;
-		round := round + 1;
 		bad := '{}';
 		IF 'k5' = ANY (keys) THEN
 			PERFORM job_idem.mark_failed(t, 'k5', 'no such account', '23514');
@@ -40,7 +41,7 @@ BEGIN
 			keys := array_remove(keys, 'k5');
 			CONTINUE WHEN keys = '{}';
 		END IF;
-		CASE round % 4
+		CASE nextval('way') % 4
 			WHEN 0 THEN
 				INSERT INTO ledger (item_key, token) SELECT x, t FROM unnest(keys) AS x;
 				PERFORM job_idem.mark_all_done(t, cardinality(keys), bad);
