@@ -9,8 +9,9 @@
 :define('define critical', tier => 'critical', kind => 'keyed');
 :define('define slow backoff', backoff_base => '1 minute');
 \x
-SELECT job, kind, tier, version, state, lease, takeover_delay, max_lease, max_attempts, backoff_base, backoff_factor,
-	backoff_max, batch_size, item_source, close_after
+SELECT job, kind, tier, version, state, lease, takeover_delay, max_lease, at_max_lease, max_attempts, backoff_base,
+	backoff_factor, backoff_max, unknown_as, retry_budget, failure_threshold, failure_window, batch_size, item_source,
+	close_after
 FROM job_idem.jobs WHERE job LIKE 'define %' ORDER BY job_id;
 \x
 SELECT owner = current_user AS owned_by_caller, created_at = changed_at AS never_changed
@@ -123,6 +124,18 @@ SELECT arguments, pg_temp.refused(arguments) AS refused FROM unnest(ARRAY[
 	$$'bad', takeover_delay => '-1 microsecond'$$,
 	$$'bad', max_lease => NULL$$,
 	$$'bad', max_lease => '4 minutes 59 seconds'$$,
+	$$'bad', at_max_lease => 'kill'$$,
+	$$'bad', at_max_lease => NULL$$,
+	$$'bad', unknown_as => 'lost'$$,
+	$$'bad', unknown_as => NULL$$,
+	$$'bad', retry_budget => -0.1$$,
+	$$'bad', retry_budget => 'NaN'$$,
+	$$'bad', retry_budget => 'Infinity'$$,
+	$$'bad', failure_threshold => 0$$,
+	$$'bad', failure_threshold => 50$$,
+	$$'bad', failure_threshold => 'NaN'$$,
+	$$'bad', failure_window => '0'$$,
+	$$'bad', failure_window => NULL$$,
 	$$'bad', max_attempts => NULL$$,
 	$$'bad', max_attempts => 0$$,
 	$$'bad', max_attempts => 32768$$,
@@ -150,7 +163,8 @@ SELECT count(*) = :n_jobs AS nothing_written FROM job_idem.job;
 
 -- all of them at once, and what the error says
 \set VERBOSITY default
-SELECT job_idem.define_job('bad', 'x', 'y', '-1 s', '-1 s', '-1 s', 0, '-1 s', 'NaN', '-2 s', 0, NULL, NULL, 0);
+SELECT job_idem.define_job('bad', 'x', 'y', '-1 s', '-1 s', '-1 s', 'z', 0, '-1 s', 'NaN', '-2 s', 'lost', '-1', 'NaN', '0', 0,
+	NULL, NULL, 0);
 \set VERBOSITY sqlstate
 
 -- the smallest and the largest that are allowed

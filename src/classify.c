@@ -3,6 +3,8 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
+
 #include "classify.h"
 
 /* Prefixes of SQLSTATEs that another try may cure; 57 includes 57014, a time-out. */
@@ -37,4 +39,39 @@ JobIdemClassify(const char *sqlstate)
 		if (strncmp(sqlstate, transient_prefixes[i], strlen(transient_prefixes[i])) == 0)
 			return FAILURE_TRANSIENT;
 	return FAILURE_BUSINESS;
+}
+
+/*
+ * Does the whole of a value match a pattern, in which * stands for any characters and ? for any
+ * one? In time proportional to the product of the lengths at worst: only the last * is ever
+ * gone back to.
+ */
+bool
+JobIdemGlobMatch(const char *pattern, const char *value)
+{
+	const char *star = NULL;
+	const char *retry = NULL;
+
+	while (*value != '\0')
+	{
+		if (*pattern == '*')
+		{
+			star = pattern++;
+			retry = value;
+		}
+		else if (*pattern == '?' || *pattern == *value)
+		{
+			value += *pattern++ == '?' ? pg_mblen(value) : 1;
+		}
+		else if (star != NULL)
+		{
+			pattern = star + 1;
+			value = ++retry;
+		}
+		else
+			return false;
+	}
+	while (*pattern == '*')
+		pattern++;
+	return *pattern == '\0';
 }

@@ -10,6 +10,7 @@ typedef enum JobIdemFailureKind
 } JobIdemFailureKind;
 
 extern const char *JobIdemFailureKindName(JobIdemFailureKind kind);
+extern bool JobIdemGlobMatch(const char *pattern, const char *value);
 extern JobIdemFailureKind JobIdemClassify(const char *sqlstate);
 
 #endif

@@ -58,6 +58,14 @@ NumberArgument(FunctionCallInfo fcinfo, int i)
 	return PG_ARGISNULL(i) ? -1 : PG_GETARG_INT32(i);
 }
 
+static NullableDatum
+ShareArgument(FunctionCallInfo fcinfo, int i)
+{
+	NullableDatum share = {.value = PG_GETARG_DATUM(i), .isnull = PG_ARGISNULL(i)};
+
+	return share;
+}
+
 static void
 ReadParts(FunctionCallInfo fcinfo, JobIdemDefinition *def)
 {
@@ -67,15 +75,20 @@ ReadParts(FunctionCallInfo fcinfo, JobIdemDefinition *def)
 	def->lease = SpanArgument(fcinfo, 3);
 	def->takeover_delay = SpanArgument(fcinfo, 4);
 	def->max_lease = SpanArgument(fcinfo, 5);
-	def->max_attempts = NumberArgument(fcinfo, 6);
-	def->backoff_base = SpanArgument(fcinfo, 7);
-	def->backoff_factor = PG_ARGISNULL(8) ? 0 : PG_GETARG_FLOAT8(8);
-	def->backoff_max = SpanArgument(fcinfo, 9);
-	def->batch_size = NumberArgument(fcinfo, 10);
-	def->item_source = JobIdemTextArgumentOrNull(fcinfo, 11);
-	def->close_after = SpanArgument(fcinfo, 12);
-	def->version = PG_ARGISNULL(13) ? 0 : PG_GETARG_INT32(13);
-	if (!PG_ARGISNULL(13) && def->version < 1)
+	def->at_max_lease = JobIdemTextArgumentOrNull(fcinfo, 6);
+	def->max_attempts = NumberArgument(fcinfo, 7);
+	def->backoff_base = SpanArgument(fcinfo, 8);
+	def->backoff_factor = PG_ARGISNULL(9) ? 0 : PG_GETARG_FLOAT8(9);
+	def->backoff_max = SpanArgument(fcinfo, 10);
+	def->unknown_as = JobIdemTextArgumentOrNull(fcinfo, 11);
+	def->retry_budget = ShareArgument(fcinfo, 12);
+	def->failure_threshold = ShareArgument(fcinfo, 13);
+	def->failure_window = SpanArgument(fcinfo, 14);
+	def->batch_size = NumberArgument(fcinfo, 15);
+	def->item_source = JobIdemTextArgumentOrNull(fcinfo, 16);
+	def->close_after = SpanArgument(fcinfo, 17);
+	def->version = PG_ARGISNULL(18) ? 0 : PG_GETARG_INT32(18);
+	if (!PG_ARGISNULL(18) && def->version < 1)
 		Problem(def, "version", "must be at least 1");
 }
 
@@ -132,6 +145,7 @@ CheckSpans(JobIdemDefinition *def)
 	CheckSpan(def, "backoff_base", def->backoff_base, true);
 	CheckSpan(def, "backoff_max", def->backoff_max, true);
 	CheckNotShorter(def, "backoff_max", def->backoff_max, "backoff_base", def->backoff_base);
+	CheckSpan(def, "failure_window", def->failure_window, false);
 	CheckSpan(def, "close_after", def->close_after, true);
 }
 
@@ -150,6 +164,21 @@ OneOf(const char *value, const char *one, const char *other)
 	return value != NULL && (strcmp(value, one) == 0 || strcmp(value, other) == 0);
 }
 
+/* Written so that a NaN is refused too. */
+static void
+CheckFailureParts(JobIdemDefinition *def)
+{
+	double budget = DatumGetFloat8(def->retry_budget.value);
+	double threshold = DatumGetFloat8(def->failure_threshold.value);
+
+	if (!OneOf(def->unknown_as, "transient", "business"))
+		Problem(def, "unknown_as", "must be transient or business");
+	if (!def->retry_budget.isnull && !(budget >= 0 && !isinf(budget)))
+		Problem(def, "retry_budget", "must be a finite share of 0 or more, or null");
+	if (!def->failure_threshold.isnull && !(threshold > 0 && threshold <= 1))
+		Problem(def, "failure_threshold", "must be a share above 0 and at most 1, or null");
+}
+
 /* Everything but what item_source says. */
 static void
 CheckParts(JobIdemDefinition *def)
@@ -160,6 +189,9 @@ CheckParts(JobIdemDefinition *def)
 	if (!OneOf(def->tier, "standard", "critical"))
 		Problem(def, "tier", "must be standard or critical");
 	CheckSpans(def);
+	CheckFailureParts(def);
+	if (!OneOf(def->at_max_lease, "wait", "terminate"))
+		Problem(def, "at_max_lease", "must be wait or terminate");
 	if (def->max_attempts < 1 || def->max_attempts > PG_INT16_MAX)
 		Problem(def, "max_attempts", psprintf("must be from 1 to %d", PG_INT16_MAX));
 	/* written so that a NaN is refused too */

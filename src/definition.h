@@ -14,10 +14,15 @@ typedef struct JobIdemDefinition
 	Interval *lease;
 	Interval *takeover_delay;
 	Interval *max_lease;
+	char *at_max_lease;
 	int32 max_attempts;
 	Interval *backoff_base;
 	double backoff_factor;
 	Interval *backoff_max;
+	char *unknown_as;
+	NullableDatum retry_budget;
+	NullableDatum failure_threshold;
+	Interval *failure_window;
 	int32 batch_size;
 	char *item_source;
 	Interval *close_after;

@@ -27,34 +27,39 @@
 #include "lookup.h"
 #include "spi.h"
 
-/* The parts of a definition, as the first parameters of each statement that takes them. */
-#define N_PARTS 13
-#define PART_TYPES \
-	TEXTOID, TEXTOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID, INT4OID, INTERVALOID, \
-		FLOAT8OID, INTERVALOID, INT4OID, TEXTOID, INTERVALOID
+/* The parts of a definition, which are columns of job too. */
+#define N_PARTS 17
+#define PARTS \
+	"kind, tier, lease, takeover_delay, max_lease, at_max_lease, max_attempts, backoff_base," \
+	" backoff_factor, backoff_max, unknown_as, retry_budget, failure_threshold, failure_window," \
+	" batch_size, item_source, close_after"
+/* as the definition, parameter 1, has them */
+#define PARTS_GIVEN PARTS " FROM jsonb_populate_record(NULL::job_idem.job, $1)"
 
 JOB_IDEM_STATEMENT(build_definition,
-				   "SELECT jsonb_build_object('kind', $2, 'tier', $3, 'lease', $4,"
-				   "  'takeover_delay', $5, 'max_lease', $6, 'max_attempts', $7,"
-				   "  'backoff_base', $8, 'backoff_factor', $9, 'backoff_max', $10,"
-				   "  'batch_size', $11, 'item_source', $12, 'close_after', $13)",
-				   N_PARTS, PART_TYPES);
-JOB_IDEM_STATEMENT(insert_job,
-				   "INSERT INTO job_idem.job (name, kind, tier, lease, takeover_delay, max_lease,"
-				   "  max_attempts, backoff_base, backoff_factor, backoff_max, batch_size,"
-				   "  item_source, close_after, version, created_at, changed_at, owner, owner_name)"
-				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15,"
-				   "  $16, $17::name)"
-				   " ON CONFLICT (name) DO NOTHING RETURNING job_id",
-				   N_PARTS + 4, PART_TYPES, INT4OID, TIMESTAMPTZOID, REGROLEOID, TEXTOID);
-JOB_IDEM_STATEMENT(update_job,
-				   "UPDATE job_idem.job SET kind = $2, tier = $3, lease = $4, takeover_delay = $5,"
-				   "  max_lease = $6, max_attempts = $7, backoff_base = $8, backoff_factor = $9,"
-				   "  backoff_max = $10, batch_size = $11, item_source = $12, close_after = $13,"
-				   "  version = $14, changed_at = $15, dropped_at = NULL,"
-				   "  owner = coalesce($16, owner), owner_name = coalesce($17::name, owner_name)"
-				   " WHERE name = $1",
-				   N_PARTS + 4, PART_TYPES, INT4OID, TIMESTAMPTZOID, REGROLEOID, TEXTOID);
+				   "SELECT jsonb_build_object('kind', $1, 'tier', $2, 'lease', $3,"
+				   "  'takeover_delay', $4, 'max_lease', $5, 'at_max_lease', $6,"
+				   "  'max_attempts', $7, 'backoff_base', $8, 'backoff_factor', $9,"
+				   "  'backoff_max', $10, 'unknown_as', $11, 'retry_budget', $12,"
+				   "  'failure_threshold', $13, 'failure_window', $14, 'batch_size', $15,"
+				   "  'item_source', $16, 'close_after', $17)",
+				   N_PARTS, TEXTOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID, TEXTOID,
+				   INT4OID, INTERVALOID, FLOAT8OID, INTERVALOID, TEXTOID, FLOAT8OID, FLOAT8OID,
+				   INTERVALOID, INT4OID, TEXTOID, INTERVALOID);
+#define INSERT_JOB \
+	"INSERT INTO job_idem.job" \
+	" (name, version, created_at, changed_at, owner, owner_name, " PARTS ")" \
+	" SELECT $2, $3, $4, $4, $5, $6::name, " PARTS_GIVEN \
+	" ON CONFLICT (name) DO NOTHING RETURNING job_id"
+JOB_IDEM_STATEMENT(insert_job, INSERT_JOB, 6, JSONBOID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   REGROLEOID, TEXTOID);
+#define UPDATE_JOB \
+	"UPDATE job_idem.job SET (" PARTS ") = (SELECT " PARTS_GIVEN ")," \
+	" version = $3, changed_at = $4, dropped_at = NULL," \
+	" owner = coalesce($5, owner), owner_name = coalesce($6::name, owner_name)" \
+	" WHERE name = $2"
+JOB_IDEM_STATEMENT(update_job, UPDATE_JOB, 6, JSONBOID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   REGROLEOID, TEXTOID);
 JOB_IDEM_STATEMENT(insert_version,
 				   "INSERT INTO job_idem.job_version"
 				   "  (job_id, version, definition, valid_from, defined_by)"
@@ -125,21 +130,30 @@ CheckChangedSource(JobIdemDefinition *def, const JobIdemJob *job)
 }
 
 static void
+AddText(JobIdemArgs *args, const char *value)
+{
+	JobIdemArgNullable(args, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL);
+}
+
+static void
 AddParts(JobIdemArgs *args, const JobIdemDefinition *def)
 {
-	JobIdemArg(args, CStringGetTextDatum(def->name));
-	JobIdemArg(args, CStringGetTextDatum(def->kind));
-	JobIdemArg(args, CStringGetTextDatum(def->tier));
+	AddText(args, def->kind);
+	AddText(args, def->tier);
 	JobIdemArg(args, IntervalPGetDatum(def->lease));
 	JobIdemArg(args, IntervalPGetDatum(def->takeover_delay));
 	JobIdemArg(args, IntervalPGetDatum(def->max_lease));
+	AddText(args, def->at_max_lease);
 	JobIdemArg(args, Int32GetDatum(def->max_attempts));
 	JobIdemArg(args, IntervalPGetDatum(def->backoff_base));
 	JobIdemArg(args, Float8GetDatum(def->backoff_factor));
 	JobIdemArg(args, IntervalPGetDatum(def->backoff_max));
+	AddText(args, def->unknown_as);
+	JobIdemArgNullable(args, def->retry_budget.value, def->retry_budget.isnull);
+	JobIdemArgNullable(args, def->failure_threshold.value, def->failure_threshold.isnull);
+	JobIdemArg(args, IntervalPGetDatum(def->failure_window));
 	JobIdemArg(args, Int32GetDatum(def->batch_size));
-	JobIdemArgNullable(args, def->item_source ? CStringGetTextDatum(def->item_source) : (Datum) 0,
-					   def->item_source == NULL);
+	AddText(args, def->item_source);
 	JobIdemArg(args, IntervalPGetDatum(def->close_after));
 }
 
@@ -187,11 +201,13 @@ static bool
 CreateJob(const JobIdemDefinition *def, Defined *defined)
 {
 	JobIdemArgs args = {.n = 0};
+	Datum definition = BuildDefinition(def);
 	TimestampTz now = JobIdemNow();
 
 	defined->version = Max(def->version, 1);
 	defined->outcome = "new";
-	AddParts(&args, def);
+	JobIdemArg(&args, definition);
+	JobIdemArg(&args, CStringGetTextDatum(def->name));
 	JobIdemArg(&args, Int32GetDatum(defined->version));
 	JobIdemArg(&args, TimestampTzGetDatum(now));
 	JobIdemArg(&args, ObjectIdGetDatum(JobIdemCaller()));
@@ -199,7 +215,7 @@ CreateJob(const JobIdemDefinition *def, Defined *defined)
 	if (JobIdemRun(&insert_job, &args, 1) == 0)
 		return false;
 	defined->job_id = JobIdemInt64(0, 1);
-	RecordVersion(defined, BuildDefinition(def), now);
+	RecordVersion(defined, definition, now);
 	return true;
 }
 
@@ -298,7 +314,8 @@ ChangeJob(const JobIdemDefinition *def, const JobIdemJob *job, Defined *defined)
 		LockJob(job->job_id, &lock_job_and_runs);
 		RefuseOpenRuns(job, "change the kind of");
 	}
-	AddParts(&args, def);
+	JobIdemArg(&args, definition);
+	JobIdemArg(&args, CStringGetTextDatum(def->name));
 	JobIdemArg(&args, Int32GetDatum(defined->version));
 	JobIdemArg(&args, TimestampTzGetDatum(now));
 	JobIdemArgNullable(&args, ObjectIdGetDatum(JobIdemCaller()), OidIsValid(job->owner));

@@ -26,14 +26,17 @@
 	"SELECT job_id, name, kind = 'keyed', owner::oid, owner_name::text, version, enabled," \
 	" paused_at IS NOT NULL, dropped_at IS NOT NULL, lease, takeover_delay, max_lease," \
 	" max_attempts, backoff_base, backoff_factor, backoff_max, batch_size, item_source," \
-	" close_after FROM job_idem.job WHERE "
+	" close_after, at_max_lease = 'terminate', unknown_as = 'transient'," \
+	" coalesce(retry_budget, -1), coalesce(failure_threshold, 0), failure_window" \
+	" FROM job_idem.job WHERE "
 
 JOB_IDEM_STATEMENT(job_by_name, JOB_COLUMNS "name = $1", 1, TEXTOID);
 JOB_IDEM_STATEMENT(job_by_id, JOB_COLUMNS "job_id = $1", 1, INT8OID);
 
 #define RUN_COLUMNS \
 	"SELECT run_id, job_id, run_key, business_date, state, sealed_at IS NOT NULL, cancel_forced," \
-	" finished_at IS NOT NULL, batch_size, n_items, n_slices, reason" \
+	" finished_at IS NOT NULL, batch_size, n_items, n_slices, reason, n_late," \
+	" paused_at IS NOT NULL, retries_closed IS NOT NULL, retries_from" \
 	" FROM job_idem.run WHERE run_id = $1"
 
 JOB_IDEM_STATEMENT(run_read, RUN_COLUMNS, 1, INT8OID);
@@ -77,6 +80,11 @@ ReadJob(void)
 	job->batch_size = JobIdemInt32(0, 17);
 	job->item_source = JobIdemText(0, 18, CurrentMemoryContext);
 	CopyInterval(19, &job->close_after);
+	job->terminate_at_max = JobIdemBool(0, 20);
+	job->unknown_is_transient = JobIdemBool(0, 21);
+	job->retry_budget = DatumGetFloat8(JobIdemColumn(0, 22, &is_null));
+	job->failure_threshold = DatumGetFloat8(JobIdemColumn(0, 23, &is_null));
+	CopyInterval(24, &job->failure_window);
 	return job;
 }
 
@@ -153,6 +161,10 @@ JobIdemFindRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run)
 	run->n_items = JobIdemInt64(0, 10);
 	run->n_slices = JobIdemInt32(0, 11);
 	run->reason = JobIdemText(0, 12, CurrentMemoryContext);
+	run->n_late = JobIdemInt64(0, 13);
+	run->paused = JobIdemBool(0, 14);
+	run->retries_closed = JobIdemBool(0, 15);
+	run->retries_from = JobIdemInt64(0, 16);
 	return true;
 }
 

@@ -29,6 +29,11 @@ typedef struct JobIdemJob
 	int32 batch_size;
 	char *item_source;
 	Interval close_after;
+	bool terminate_at_max; /* at_max_lease */
+	bool unknown_is_transient;
+	double retry_budget;	  /* below 0: none */
+	double failure_threshold; /* 0: none */
+	Interval failure_window;
 } JobIdemJob;
 
 typedef struct JobIdemRunRow
@@ -45,6 +50,10 @@ typedef struct JobIdemRunRow
 	int64 n_items;
 	int32 n_slices;
 	char *reason;
+	int64 n_late;
+	bool paused;
+	bool retries_closed; /* the retry budget is spent */
+	int64 retries_from;	 /* retries before it began anew */
 } JobIdemRunRow;
 
 typedef enum JobIdemRunLock

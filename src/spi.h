@@ -8,7 +8,7 @@
  * A statement of ours: its text, the types of its parameters, and the plan once it is prepared.
  * Define one with JOB_IDEM_STATEMENT at the top of the file of the verb that uses it.
  */
-#define JOB_IDEM_MAX_ARGS 24
+#define JOB_IDEM_MAX_ARGS 48
 
 typedef struct JobIdemStatement
 {

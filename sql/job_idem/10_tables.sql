@@ -11,6 +11,7 @@ CREATE SEQUENCE job_idem.run_trigger_id_seq;
 CREATE SEQUENCE job_idem.failure_id_seq;
 CREATE SEQUENCE job_idem.dead_letter_id_seq;
 CREATE SEQUENCE job_idem.event_id_seq;
+CREATE SEQUENCE job_idem.error_rule_id_seq;
 
 CREATE TABLE job_idem.epoch (
 	epoch integer PRIMARY KEY CHECK (epoch > 0),
@@ -43,10 +44,15 @@ CREATE TABLE job_idem.job (
 	lease interval NOT NULL CHECK (lease > interval '0'),
 	takeover_delay interval NOT NULL CHECK (takeover_delay >= interval '0'),
 	max_lease interval NOT NULL CHECK (max_lease >= lease),
+	at_max_lease text NOT NULL CHECK (at_max_lease IN ('wait', 'terminate')),
 	max_attempts smallint NOT NULL CHECK (max_attempts > 0),
 	backoff_base interval NOT NULL CHECK (backoff_base >= interval '0'),
 	backoff_factor double precision NOT NULL CHECK (backoff_factor >= 1 AND backoff_factor < 'Infinity'),
 	backoff_max interval NOT NULL CHECK (backoff_max >= backoff_base),
+	unknown_as text NOT NULL CHECK (unknown_as IN ('transient', 'business')),
+	retry_budget double precision CHECK (retry_budget >= 0 AND retry_budget < 'Infinity'),
+	failure_threshold double precision CHECK (failure_threshold > 0 AND failure_threshold <= 1),
+	failure_window interval NOT NULL CHECK (failure_window > interval '0'),
 	batch_size integer NOT NULL CHECK (batch_size BETWEEN 1 AND 100000),
 	item_source text,
 	close_after interval NOT NULL CHECK (close_after >= interval '0'),
@@ -98,6 +104,9 @@ CREATE TABLE job_idem.run (
 	params jsonb,
 	reason text,
 	paused_at timestamptz,
+	paused_reason text,
+	retries_closed timestamptz,
+	retries_from bigint NOT NULL DEFAULT 0,
 	cancel_forced boolean NOT NULL DEFAULT false,
 	opened_at timestamptz NOT NULL,
 	sealed_at timestamptz,
@@ -116,6 +125,8 @@ CREATE INDEX run_unfinished ON job_idem.run (run_id)
 	WHERE finished_at IS NULL OR (state = 'cancelled' AND purged_at IS NULL);
 COMMENT ON TABLE job_idem.run IS 'one job for one run key; outlives its items and is the done marker. Claims and completions never write it';
 COMMENT ON COLUMN job_idem.run.n_items IS 'items sealed into slices; items that came later are counted in n_late';
+COMMENT ON COLUMN job_idem.run.retries_closed IS 'when the retry budget was found spent: since then every failure makes a dead letter';
+COMMENT ON COLUMN job_idem.run.retries_from IS 'retries before the budget last began anew';
 COMMENT ON COLUMN job_idem.run.finished_at IS 'when the run ended; in a cancelled run leases held then may still be finished later';
 
 CREATE TABLE job_idem.run_trigger (
@@ -133,9 +144,34 @@ CREATE TABLE job_idem.tally (
 	behind integer[] NOT NULL DEFAULT '{}' CHECK (pg_catalog.cardinality(behind) <= 64),
 	n_done bigint NOT NULL DEFAULT 0,
 	n_failed bigint NOT NULL DEFAULT 0,
-	n_lost bigint NOT NULL DEFAULT 0
+	n_lost bigint NOT NULL DEFAULT 0,
+	n_retried bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE job_idem.tally IS 'what closed leases add up to: every slice lease up to slice `folded` is closed and counted, except those in `behind`; so is every pick lease whose pick_open is NULL';
+
+CREATE TABLE job_idem.run_sample (
+	run_id bigint NOT NULL,
+	at timestamptz NOT NULL,
+	is_base boolean NOT NULL DEFAULT false,
+	n_done bigint NOT NULL,
+	n_failed bigint NOT NULL,
+	PRIMARY KEY (run_id, at)
+);
+COMMENT ON TABLE job_idem.run_sample IS 'what a running run had done and failed at each tick: the breaker compares now with then. A base is where its window begins at the earliest';
+
+CREATE TABLE job_idem.error_rule (
+	rule_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.error_rule_id_seq'),
+	job_id bigint,
+	sqlstate text COLLATE "C" CHECK (sqlstate ~ '^[0-9A-Z]{1,5}$'),
+	error_class text COLLATE "C" CHECK (error_class <> '' AND pg_catalog.octet_length(error_class) <= 200),
+	kind text NOT NULL CHECK (kind IN ('transient', 'business')),
+	note text,
+	set_at timestamptz NOT NULL,
+	set_by name NOT NULL,
+	CHECK ((sqlstate IS NULL) <> (error_class IS NULL)),
+	UNIQUE NULLS NOT DISTINCT (job_id, sqlstate, error_class)
+);
+COMMENT ON TABLE job_idem.error_rule IS 'what kind of failure an error is, by SQLSTATE prefix or error class, for one job or (job_id NULL) for all';
 
 -- CHECK constraints of the hot tables: the server reads a CHECK's text anew for each statement, so they are short.
 CREATE FUNCTION job_idem.item_is_sound(state text, token bigint, due_at timestamptz, done_at timestamptz)
@@ -185,6 +221,7 @@ CREATE TABLE job_idem.lease (
 	n_done integer,
 	n_failed integer,
 	n_lost integer,
+	n_retried integer,
 	backend integer NOT NULL,
 	pick_open boolean,
 	outcome text NOT NULL DEFAULT 'open',
@@ -198,6 +235,7 @@ CREATE INDEX lease_pick ON job_idem.lease (run_id) WHERE pick_open IS NOT NULL;
 COMMENT ON TABLE job_idem.lease IS 'one claim: who holds which items until when, and how it ended; the row is the fence of every later verb';
 COMMENT ON COLUMN job_idem.lease.pick_open IS 'pick leases: true while open, false when closed and not yet counted in the tally, then NULL';
 COMMENT ON COLUMN job_idem.lease.n_failed IS 'failures reported under this lease; with n_done and n_lost it may be less than n_items, the rest was given back';
+COMMENT ON COLUMN job_idem.lease.n_retried IS 'of n_failed, those that led to a retry';
 COMMENT ON COLUMN job_idem.lease.n_lost IS 'items that the lease''s expiry took back';
 COMMENT ON COLUMN job_idem.lease.backend IS 'process id of the claiming backend, for people; behind a pooler it may serve others by now';
 
@@ -275,6 +313,7 @@ SELECT pg_catalog.pg_extension_config_dump('job_idem.run_trigger_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.failure_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.dead_letter_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.event_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.error_rule_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.epoch', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.job', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.job_version', '');
@@ -288,3 +327,5 @@ SELECT pg_catalog.pg_extension_config_dump('job_idem.lease', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.failure', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.dead_letter', '');
 SELECT pg_catalog.pg_extension_config_dump('job_idem.event', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.run_sample', '');
+SELECT pg_catalog.pg_extension_config_dump('job_idem.error_rule', '');

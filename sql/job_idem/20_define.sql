@@ -11,21 +11,27 @@ CREATE FUNCTION job_idem.define_job(
 	lease interval DEFAULT NULL,
 	takeover_delay interval DEFAULT NULL,
 	max_lease interval DEFAULT '24 hours',
+	at_max_lease text DEFAULT 'wait',
 	max_attempts integer DEFAULT 4,
 	backoff_base interval DEFAULT '30 seconds',
 	backoff_factor double precision DEFAULT 2,
 	backoff_max interval DEFAULT NULL,
+	unknown_as text DEFAULT 'business',
+	retry_budget double precision DEFAULT 0.2,
+	failure_threshold double precision DEFAULT NULL,
+	failure_window interval DEFAULT '15 minutes',
 	batch_size integer DEFAULT 100,
 	item_source text DEFAULT NULL,
 	close_after interval DEFAULT '7 days',
 	version integer DEFAULT NULL,
 	OUT job_id bigint, OUT job_version integer, OUT outcome text)
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_define_job';
-COMMENT ON FUNCTION job_idem.define_job(text, text, text, interval, interval, interval, integer, interval,
-	double precision, interval, integer, text, interval, integer) IS
+COMMENT ON FUNCTION job_idem.define_job(text, text, text, interval, interval, interval, text, integer, interval,
+	double precision, interval, text, double precision, double precision, interval, integer, text, interval, integer) IS
 $$creates a job or changes it; safe in every deploy, since the same definition changes nothing
 An omitted argument means its default: lease 5 min (critical: 15 min), takeover_delay 0 (critical: 1 min), backoff_max 8 x backoff_base.
 kind: batch (a list of items, sealed) or keyed (items appear when claimed). item_source: a query with $1 business_date date and $2 params jsonb, names schema-qualified, that returns item_key text and, if it likes, payload jsonb; it runs as the job's owner.
+at_max_lease: what becomes of a transaction that still holds a claim past max_lease: wait (it shows in stuck) or terminate (tick ends it). unknown_as: how a failure is treated that no rule knows: business or transient. retry_budget: retries of a run as a share of its items (0.2: a fifth, never less than 10 unless 0; NULL: no limit). failure_threshold: share of failed tries (0.5: half; NULL: off), among those of failure_window and at least 100, that pauses the run.
 outcome: new, changed, unchanged, or revived (a dropped name defined again). The caller becomes the owner of a new job.
 Errors: JI005 a part is refused, the detail names it; JI006 the version named exists with other content; JI004 the kind changes while a run is open; 42501 not the job's owner.$$;
 

@@ -10,8 +10,9 @@ SELECT j.name AS job, j.kind, j.tier, j.version,
 		WHEN j.paused_at IS NOT NULL THEN 'paused'
 		ELSE 'enabled'
 	END AS state,
-	j.owner_name AS owner, j.paused_at, j.paused_reason, j.lease, j.takeover_delay, j.max_lease, j.max_attempts,
-	j.backoff_base, j.backoff_factor, j.backoff_max, j.batch_size, j.item_source, j.close_after, j.created_at,
+	j.owner_name AS owner, j.paused_at, j.paused_reason, j.lease, j.takeover_delay, j.max_lease, j.at_max_lease,
+	j.max_attempts, j.backoff_base, j.backoff_factor, j.backoff_max, j.unknown_as, j.retry_budget,
+	j.failure_threshold, j.failure_window, j.batch_size, j.item_source, j.close_after, j.created_at,
 	j.changed_at, j.dropped_at, j.job_id
 FROM job_idem.job j
 WHERE job_idem.may_view(j.job_id);
@@ -19,8 +20,13 @@ COMMENT ON VIEW job_idem.jobs IS 'the jobs, with every part of their definition 
 COMMENT ON COLUMN job_idem.jobs.state IS 'enabled, paused (pause_job), disabled, dropped, or owner missing: that role is gone or renamed';
 COMMENT ON COLUMN job_idem.jobs.takeover_delay IS 'how long after its deadline a claim is taken back';
 COMMENT ON COLUMN job_idem.jobs.max_lease IS 'how long heartbeats can keep a claim';
+COMMENT ON COLUMN job_idem.jobs.at_max_lease IS 'what becomes of a transaction that holds a claim past max_lease: wait or terminate';
 COMMENT ON COLUMN job_idem.jobs.max_attempts IS 'tries of an item before it is a dead letter';
 COMMENT ON COLUMN job_idem.jobs.backoff_max IS 'the wait before try n is at most backoff_base x backoff_factor^(n - 2), and never more than this';
+COMMENT ON COLUMN job_idem.jobs.unknown_as IS 'how a failure is treated that no rule knows: business or transient';
+COMMENT ON COLUMN job_idem.jobs.retry_budget IS 'retries of a run as a share of its items; NULL: no limit';
+COMMENT ON COLUMN job_idem.jobs.failure_threshold IS 'share of failed tries that pauses a run; NULL: off';
+COMMENT ON COLUMN job_idem.jobs.failure_window IS 'how far back failure_threshold looks';
 COMMENT ON COLUMN job_idem.jobs.batch_size IS 'most items of one claim; a run keeps the one it was sealed with';
 COMMENT ON COLUMN job_idem.jobs.close_after IS 'how long after its business date a run takes late items and new keys';
 
@@ -31,7 +37,7 @@ SELECT j.name AS job, r.business_date, r.run_key, r.state, r.priority, r.version
 	r.n_done, (SELECT pg_catalog.count(*) FROM job_idem.dead_letter d WHERE d.run_id = r.run_id AND d.status = 'open')
 		AS n_dead,
 	(SELECT pg_catalog.count(*) FROM job_idem.run_trigger t WHERE t.run_id = r.run_id) AS trigger_count,
-	r.reason, r.params, r.batch_size, r.n_slices, r.opened_at, r.sealed_at, r.started_at, r.finished_at, r.purged_at,
+	r.reason, r.paused_at, r.paused_reason, r.retries_closed, r.params, r.batch_size, r.n_slices, r.opened_at, r.sealed_at, r.started_at, r.finished_at, r.purged_at,
 	r.run_id
 FROM job_idem.run r JOIN job_idem.job j USING (job_id)
 WHERE job_idem.may_view(r.job_id);
@@ -42,6 +48,9 @@ COMMENT ON COLUMN job_idem.runs.n_items IS 'items of the list, late ones include
 COMMENT ON COLUMN job_idem.runs.n_done IS 'items done; set when the run ends, before that see progress';
 COMMENT ON COLUMN job_idem.runs.n_dead IS 'open dead letters';
 COMMENT ON COLUMN job_idem.runs.trigger_count IS 'how often the run was asked for (open_run)';
+COMMENT ON COLUMN job_idem.runs.paused_at IS 'set: nothing of the run is claimed until resume_run';
+COMMENT ON COLUMN job_idem.runs.paused_reason IS 'what the breaker found, or who paused it said';
+COMMENT ON COLUMN job_idem.runs.retries_closed IS 'set: its retry budget is spent, every further failure makes a dead letter';
 COMMENT ON COLUMN job_idem.runs.purged_at IS 'when its items were removed by retention';
 
 -- An item's effective state: a pending item in an open slice lease is claimed, in a completed one done.
@@ -76,7 +85,7 @@ CREATE VIEW job_idem.leases WITH (security_barrier) AS
 SELECT j.name AS job, r.business_date, r.run_key, l.token, l.worker, l.outcome, l.claimed_at, l.deadline,
 	l.hard_deadline, l.closed_at, l.outcome = 'open' AND l.deadline + j.takeover_delay <= job_idem.now() AS overdue,
 	CASE WHEN l.slice_no IS NULL THEN 'pick' ELSE 'slice' END AS lease_kind, l.slice_no, l.n_items, l.n_done,
-	l.n_failed, l.n_lost, l.backend, l.run_id
+	l.n_failed, l.n_retried, l.n_lost, l.backend, l.run_id
 FROM job_idem.lease l
 	JOIN job_idem.run r USING (run_id)
 	JOIN job_idem.job j USING (job_id)
@@ -88,6 +97,7 @@ COMMENT ON COLUMN job_idem.leases.outcome IS 'open, completed, released (given b
 COMMENT ON COLUMN job_idem.leases.overdue IS 'open past its deadline and takeover_delay of the job: the next tick or idle claim takes it back';
 COMMENT ON COLUMN job_idem.leases.hard_deadline IS 'past this no heartbeat helps';
 COMMENT ON COLUMN job_idem.leases.lease_kind IS 'slice: a stretch of the list; pick: single items';
+COMMENT ON COLUMN job_idem.leases.n_retried IS 'of n_failed, those that led to a retry';
 COMMENT ON COLUMN job_idem.leases.backend IS 'process id that claimed; behind a pooler it may serve others by now';
 
 -- what has come so far. Discarded items count in percent, not as dead.
