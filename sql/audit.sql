@@ -98,7 +98,7 @@ SELECT d.invariant, n.id, d.statement FROM (VALUES
 	(3, 'run', 'claimed_is_held', $$UPDATE item SET token = #done_token WHERE run_id = #run AND item_key = 'i14'$$),
 	(4, 'run', 'claimed_is_held', $$UPDATE item SET token = NULL WHERE run_id = #run AND item_key = 'i14'$$),
 	(5, 'run', 'claimed_is_held', $$UPDATE lease SET picks = '{15}' WHERE token = #p3$$),
-	(6, 'run', 'claimed_is_held', $$UPDATE lease SET outcome = 'expired', closed_at = now(), n_done = 0, n_failed = 0,
+	(6, 'run', 'claimed_is_held', $$UPDATE lease SET outcome = 'expired', closed_at = now(), n_done = 0, n_failed = 0, n_retried = 0,
 		n_lost = 0, pick_open = false WHERE token = #p3$$),
 	(7, 'run', 'claimed_is_held', $$DELETE FROM lease WHERE token = #p3$$),
 	(8, 'run', 'closed_leaves_none', $$UPDATE item SET state = 'pending', due_at = NULL, lost = 0 WHERE run_id = #run
@@ -137,6 +137,8 @@ SELECT d.invariant, n.id, d.statement FROM (VALUES
 	(38, 'run', 'closed_has_counts', $$UPDATE lease SET closed_at = NULL WHERE token = #t0$$),
 	(39, 'run', 'closed_has_counts', $$UPDATE lease SET n_lost = 0 WHERE token = #t4$$),
 	(40, 'run', 'failed_is_counted', $$UPDATE lease SET n_failed = 1 WHERE token = #t1$$),
+	(100, 'run', 'failed_is_counted', $$UPDATE lease SET n_retried = n_retried + 1 WHERE token = #t1$$),
+	(101, 'run', 'tally_is_sum', $$UPDATE tally SET n_retried = n_retried + 1 WHERE run_id = #run$$),
 	(41, 'run', 'counts_fit', $$UPDATE lease SET n_failed = 4 WHERE token = #t2$$),
 	(42, 'run', 'failed_is_counted', $$DELETE FROM failure WHERE token = #t3$$),
 	(43, 'run', 'lost_is_expired', $$UPDATE lease SET outcome = 'released' WHERE token = #t3$$),
@@ -144,7 +146,7 @@ SELECT d.invariant, n.id, d.statement FROM (VALUES
 	(45, 'run', 'done_is_counted', $$UPDATE item SET state = 'waiting', due_at = now(), done_at = NULL WHERE run_id = #run
 		AND item_key = 'i05'$$),
 	(46, 'run', 'deadline_is_bounded', $$UPDATE lease SET deadline = 'infinity' WHERE token = #t4$$),
-	(47, 'done', 'ended_has_no_lease', $$UPDATE lease SET outcome = 'open', closed_at = NULL, n_done = NULL, n_failed = NULL,
+	(47, 'done', 'ended_has_no_lease', $$UPDATE lease SET outcome = 'open', closed_at = NULL, n_done = NULL, n_failed = NULL, n_retried = NULL,
 		n_lost = NULL WHERE run_id = #done$$),
 	(48, 'loading', 'claims_need_running', $$UPDATE lease SET run_id = #loading WHERE token = #p3$$),
 	(49, 'run', 'slice_is_leased_once', $$UPDATE lease SET slice_no = 3 WHERE token = #t4$$),

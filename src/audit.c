@@ -30,7 +30,8 @@
 	"r AS MATERIALIZED (SELECT r.*, j.job_id IS NOT NULL AS has_job," \
 	"  v.definition->>'kind' AS kind, t.run_id IS NOT NULL AS has_tally," \
 	"  t.folded, t.behind, t.n_done AS t_done," \
-	"  t.n_failed AS t_failed, t.n_lost AS t_lost, r.purged_at IS NOT NULL AS is_purged," \
+	"  t.n_failed AS t_failed, t.n_lost AS t_lost, t.n_retried AS t_retried," \
+	"  r.purged_at IS NOT NULL AS is_purged," \
 	"  r.state IN ('done', 'partial') AS is_over" \
 	" FROM job_idem.run r LEFT JOIN job_idem.job j USING (job_id)" \
 	"  LEFT JOIN job_idem.job_version v ON (v.job_id, v.version) = (r.job_id, r.version)" \
@@ -41,7 +42,8 @@
 	"   ELSE l.slice_no <= r.folded AND l.slice_no <> ALL (r.behind) END AS is_counted" \
 	" FROM job_idem.lease l CROSS JOIN r WHERE l.run_id = $1 AND NOT r.is_purged)," \
 	"pick AS MATERIALIZED (SELECT l.token, p.item_no FROM l, unnest(l.picks) AS p (item_no))," \
-	"f AS MATERIALIZED (SELECT f.failure_id, f.item_key, f.token, f.kind, lag(f.token) OVER (" \
+	"f AS MATERIALIZED (SELECT f.failure_id, f.item_key, f.token, f.kind, f.retry_at," \
+	"  lag(f.token) OVER (" \
 	"   PARTITION BY f.item_key ORDER BY f.failure_id) AS token_before" \
 	" FROM job_idem.failure f CROSS JOIN r WHERE f.run_id = $1 AND NOT r.is_purged)," \
 	"d AS MATERIALIZED (SELECT d.dead_letter_id, d.item_key, d.status" \
@@ -76,13 +78,15 @@
 	"done AS MATERIALIZED (SELECT CASE state WHEN 'pending' THEN s_token ELSE token END AS token," \
 	"  count(*) AS n FROM i WHERE is_done GROUP BY 1)," \
 	"failed AS MATERIALIZED (SELECT token, count(*) FILTER (WHERE kind <> 'lost') AS n_failed," \
-	"  count(*) FILTER (WHERE kind = 'lost') AS n_lost FROM f GROUP BY token)," \
+	"  count(*) FILTER (WHERE kind = 'lost') AS n_lost," \
+	"  count(retry_at) FILTER (WHERE kind <> 'lost') AS n_retried FROM f GROUP BY token)," \
 	"n AS MATERIALIZED (SELECT count(*) FILTER (WHERE item_no > 0) AS n_items," \
 	"  greatest(max(item_no), 0) AS last_no, count(*) FILTER (WHERE item_no < 0) AS n_late," \
 	"  count(*) FILTER (WHERE is_done) AS n_done," \
 	"  (SELECT count(*) FROM d WHERE status = 'open') AS n_dead FROM i)," \
 	"c AS MATERIALIZED (SELECT coalesce(sum(n_done), 0) AS n_done," \
 	"  coalesce(sum(n_failed), 0) AS n_failed, coalesce(sum(n_lost), 0) AS n_lost," \
+	"  coalesce(sum(n_retried), 0) AS n_retried," \
 	"  (SELECT count(*) FROM l WHERE NOT is_counted) AS n_uncounted FROM l WHERE is_counted)"
 
 #define ITEM_VIOLATIONS \
@@ -117,23 +121,26 @@
 	"  CASE WHEN outcome = 'open' AND picks IS NOT NULL AND pick_open IS NOT TRUE" \
 	"   OR outcome <> 'open' AND pick_open IS TRUE OR picks IS NULL AND pick_open IS NOT NULL" \
 	"   THEN 'open_is_marked' END," \
-	"  CASE WHEN num_nulls(closed_at, n_done, l.n_failed, l.n_lost)" \
-	"   <> CASE outcome WHEN 'open' THEN 4 ELSE 0 END THEN 'closed_has_counts' END," \
+	"  CASE WHEN num_nulls(closed_at, n_done, l.n_failed, l.n_lost, l.n_retried)" \
+	"   <> CASE outcome WHEN 'open' THEN 5 ELSE 0 END THEN 'closed_has_counts' END," \
 	"  CASE WHEN n_done + l.n_failed + l.n_lost > n_items THEN 'counts_fit' END," \
 	"  CASE WHEN outcome <> 'open' AND n_done <> coalesce(done.n, 0) THEN 'done_is_counted' END," \
 	"  CASE WHEN outcome <> 'open' AND (l.n_failed <> coalesce(failed.n_failed, 0)" \
-	"   OR l.n_lost <> coalesce(failed.n_lost, 0)) THEN 'failed_is_counted' END," \
+	"   OR l.n_lost <> coalesce(failed.n_lost, 0)" \
+	"   OR l.n_retried <> coalesce(failed.n_retried, 0)) THEN 'failed_is_counted' END," \
 	"  CASE WHEN outcome <> 'expired' AND l.n_lost > 0 THEN 'lost_is_expired' END," \
 	"  CASE WHEN deadline > hard_deadline THEN 'deadline_is_bounded' END," \
 	"  CASE WHEN is_over AND outcome = 'open' THEN 'ended_has_no_lease' END," \
 	"  CASE WHEN state NOT IN ('running', 'done', 'partial', 'cancelled')" \
 	"   THEN 'claims_need_running' END" \
 	" ], NULL)), NULL, token," \
-	" format('%s lease, %s, of %s items: %s done, %s failed, %s lost; rows say %s, %s, %s'," \
+	" format('%s lease, %s, of %s items: %s done, %s failed, %s lost, %s retried;" \
+	" rows say %s, %s, %s, %s'," \
 	"  CASE WHEN slice_no IS NULL THEN 'pick' ELSE 'slice ' || slice_no END, outcome, n_items," \
 	"  coalesce(n_done::text, '?'), coalesce(l.n_failed::text, '?')," \
-	"  coalesce(l.n_lost::text, '?')," \
-	"  coalesce(done.n, 0), coalesce(failed.n_failed, 0), coalesce(failed.n_lost, 0))" \
+	"  coalesce(l.n_lost::text, '?'), coalesce(l.n_retried::text, '?')," \
+	"  coalesce(done.n, 0), coalesce(failed.n_failed, 0), coalesce(failed.n_lost, 0)," \
+	"  coalesce(failed.n_retried, 0))" \
 	" FROM l LEFT JOIN done USING (token) LEFT JOIN failed USING (token)" \
 	" UNION ALL SELECT 'slice_is_leased_once', NULL, max(token)," \
 	"  format('slice %s has %s leases', slice_no, count(*))" \
@@ -180,9 +187,11 @@
 	"    OR (state = 'done') <> (n.n_dead = 0))," \
 	"   format('%s dead letters are open; the %s run says %s', n.n_dead, state, r.n_dead))," \
 	"  ('tally_exists', NOT has_tally, '')," \
-	"  ('tally_is_sum', (t_done, t_failed, t_lost) <> (c.n_done, c.n_failed, c.n_lost)," \
-	"   format('counted leases: %s done, %s failed, %s lost; the tally says %s, %s, %s'," \
-	"    c.n_done, c.n_failed, c.n_lost, t_done, t_failed, t_lost))," \
+	"  ('tally_is_sum', (t_done, t_failed, t_lost, t_retried)" \
+	"    <> (c.n_done, c.n_failed, c.n_lost, c.n_retried)," \
+	"   format('counted leases: %s done, %s failed, %s lost, %s retried;" \
+	" the tally says %s, %s, %s, %s', c.n_done, c.n_failed, c.n_lost, c.n_retried," \
+	"    t_done, t_failed, t_lost, t_retried))," \
 	"  ('behind_is_sound', cardinality(behind) <> (SELECT count(DISTINCT b)" \
 	"    FROM unnest(behind) AS b WHERE b BETWEEN 0 AND folded)," \
 	"   format('folded %s, behind %s', folded, behind))," \

@@ -27,6 +27,46 @@ JobIdemFailureKindName(JobIdemFailureKind kind)
 	return NULL;
 }
 
+/* characters of a pattern that stand for themselves */
+static int
+Literals(const char *pattern)
+{
+	int n = 0;
+
+	for (; *pattern != '\0'; pattern++)
+		n += *pattern != '*' && *pattern != '?' ? 1 : 0;
+	return n;
+}
+
+/*
+ * How specific a rule is for this error, or -1 if it is not about it. First come rules that name
+ * the whole error: five characters of SQLSTATE, or a class without * and ?. Then counts how many
+ * characters the rule gives; then a job's own rule comes before one for all, and one about the
+ * class before one about the SQLSTATE.
+ */
+int
+JobIdemErrorRank(const JobIdemErrorRule *rule, const char *sqlstate, const char *error_class)
+{
+	const char *pattern = rule->error_class ? rule->error_class : rule->sqlstate;
+	int literals = Literals(pattern);
+	bool whole;
+
+	if (rule->error_class != NULL)
+	{
+		if (error_class == NULL || !JobIdemGlobMatch(pattern, error_class))
+			return -1;
+		whole = literals == (int) strlen(pattern);
+	}
+	else
+	{
+		if (sqlstate == NULL || strncmp(sqlstate, pattern, literals) != 0)
+			return -1;
+		whole = literals == 5;
+	}
+	return (whole ? 1 << 20 : literals << 2) + (rule->of_job ? 2 : 0) +
+		(rule->error_class != NULL ? 1 : 0);
+}
+
 /* NULL: the caller gave no SQLSTATE. */
 JobIdemFailureKind
 JobIdemClassify(const char *sqlstate)

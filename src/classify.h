@@ -9,6 +9,17 @@ typedef enum JobIdemFailureKind
 	FAILURE_UNKNOWN
 } JobIdemFailureKind;
 
+/* One of sqlstate (a prefix) and error_class (a pattern) is NULL. */
+typedef struct JobIdemErrorRule
+{
+	const char *sqlstate;
+	const char *error_class;
+	bool of_job; /* else it is for all jobs */
+	JobIdemFailureKind kind;
+} JobIdemErrorRule;
+
+extern int JobIdemErrorRank(const JobIdemErrorRule *rule, const char *sqlstate,
+							const char *error_class);
 extern const char *JobIdemFailureKindName(JobIdemFailureKind kind);
 extern bool JobIdemGlobMatch(const char *pattern, const char *value);
 extern JobIdemFailureKind JobIdemClassify(const char *sqlstate);

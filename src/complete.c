@@ -206,6 +206,7 @@ MarkMany(const JobIdemFenced *fenced, Datum keys, Datum results)
 		CHECK_FOR_INTERRUPTS();
 		result.value = SPI_getbinval(found->vals[i], found->tupdesc, 2, &result.isnull);
 		marked += MarkOne(fenced, key, result) != 0 ? 1 : 0;
+		JobIdemFreeRows();
 	}
 	return marked;
 }

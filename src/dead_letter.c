@@ -143,6 +143,19 @@ RetryAt(const JobIdemJob *job, const JobIdemFailure *failure, TimestampTz now)
 	return JobIdemPlus(now, JobIdemMicrosInterval(delay));
 }
 
+/* NULL: the item is to be tried again. */
+static const char *
+WhyDead(const JobIdemJob *job, const JobIdemFailure *failure)
+{
+	if (!failure->retry)
+		return "not to be tried again";
+	if (failure->attempts >= job->max_attempts)
+		return "all tries are used up";
+	if (failure->budget_spent || (job->retry_budget == 0 && failure->kind != FAILURE_LOST))
+		return "the retry budget of the run is spent";
+	return NULL;
+}
+
 /*
  * Puts a failure on record and moves the item, which the caller holds: to waiting, with back-off,
  * or to dead. Returns whether it is to be tried again.
@@ -151,15 +164,15 @@ bool
 JobIdemFail(const JobIdemJob *job, const JobIdemFailure *failure, TimestampTz *retry_at)
 {
 	TimestampTz now = JobIdemNow();
-	bool used_up = failure->attempts >= job->max_attempts;
-	bool retry = failure->retry && !used_up;
+	const char *reason = WhyDead(job, failure);
+	bool retry = reason == NULL;
 	JobIdemArgs args = {.n = 0};
 
 	*retry_at = RetryAt(job, failure, now);
 	Record(failure, !retry, now, *retry_at);
 	if (!retry)
 	{
-		Bury(failure, failure->retry ? "all tries are used up" : "not to be tried again", now);
+		Bury(failure, reason, now);
 		return false;
 	}
 	JobIdemArg(&args, Int64GetDatum(failure->run_id));

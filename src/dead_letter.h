@@ -14,7 +14,8 @@ typedef struct JobIdemFailure
 	int attempts; /* counted tries, this one included if it counts */
 	int lost;
 	JobIdemFailureKind kind;
-	bool retry; /* the kind allows another try */
+	bool retry;		   /* the kind allows another try */
+	bool budget_spent; /* the run has no retries left */
 	const char *sqlstate;
 	const char *error_class;
 	const char *message;

@@ -4,7 +4,7 @@
  *
  * Only at READ COMMITTED and in a transaction that has written nothing yet: it must not hold
  * others up longer than the claim itself would. It expires one overdue lease, or else folds and
- * tries to finish the job's running runs.
+ * tries to finish the job's running runs and looks at their failures (watch.c).
  */
 #include "postgres.h"
 
@@ -16,6 +16,7 @@
 #include "finish.h"
 #include "heal.h"
 #include "spi.h"
+#include "watch.h"
 
 /* runs looked at by one idle claim */
 #define MAX_RUNS 1000
@@ -46,6 +47,7 @@ JobIdemHeal(const JobIdemJob *job)
 		CHECK_FOR_INTERRUPTS();
 		if (JobIdemExpireOverdue(job, runs[i], false, 1, &more) > 0)
 			return;
-		(void) JobIdemFinish(runs[i], job->job_id);
+		if (!JobIdemFinish(runs[i], job->job_id))
+			JobIdemWatch(job, runs[i]);
 	}
 }

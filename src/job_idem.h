@@ -9,9 +9,9 @@
  *   layer 2: access backoff
  *   layer 3: event guarded lookup
  *   layer 4: lease open load dead_letter tally token
- *   layer 5: expire finish take definition
+ *   layer 5: expire finish take definition watch
  *   layer 6: heal
- *   layer 7: job grant run claim claim_item complete fail giveback hold audit
+ *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
  *   layer 8: tick init
  */
 #ifndef JOB_IDEM_H
@@ -35,6 +35,7 @@
 #define JOB_IDEM_MAX_JOB_NAME 200
 #define JOB_IDEM_MAX_WORKER 200
 #define JOB_IDEM_MAX_MESSAGE 8192
+#define JOB_IDEM_MAX_CLASS 200
 #define JOB_IDEM_MAX_REASON 1000
 #define JOB_IDEM_MAX_SHOWN 100
 /* items a claim */

@@ -31,7 +31,8 @@ JOB_IDEM_STATEMENT(lease_try_update, LEASE_COLUMNS " FOR UPDATE SKIP LOCKED", 1,
 JOB_IDEM_STATEMENT(lease_try_no_key, LEASE_COLUMNS " FOR NO KEY UPDATE SKIP LOCKED", 1, INT8OID);
 
 JOB_IDEM_STATEMENT(context,
-				   "SELECT j.job_id, j.name, j.owner::oid, r.cancel_forced, r.batch_size"
+				   "SELECT j.job_id, j.name, j.owner::oid, r.cancel_forced, r.batch_size,"
+				   " r.retries_closed IS NOT NULL"
 				   " FROM job_idem.run r JOIN job_idem.job j USING (job_id) WHERE r.run_id = $1",
 				   1, INT8OID);
 
@@ -71,15 +72,16 @@ JOB_IDEM_STATEMENT(pick_give_back,
 				   " AND i.state = 'claimed' AND i.token = $1",
 				   2, INT8OID, TIMESTAMPTZOID);
 
-#define CLOSE(n_failed) \
+#define CLOSE(failures) \
 	"UPDATE job_idem.lease SET outcome = $2, closed_at = $3, n_done = $4," \
-	" n_failed = " n_failed ", n_lost = CASE WHEN $2 = 'expired' THEN $5 ELSE 0 END," \
+	" (n_failed, n_retried) = " failures ", n_lost = CASE WHEN $2 = 'expired' THEN $5 ELSE 0 END," \
 	" pick_open = CASE WHEN picks IS NOT NULL THEN false END" \
 	" WHERE token = $1 AND outcome = 'open'"
-JOB_IDEM_STATEMENT(close_lease, CLOSE("0"), 5, INT8OID, TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID);
+JOB_IDEM_STATEMENT(close_lease, CLOSE("(0, 0)"), 5, INT8OID, TEXTOID, TIMESTAMPTZOID, INT4OID,
+				   INT4OID);
 /* where neither done nor left accounts for all */
 JOB_IDEM_STATEMENT(close_with_failures,
-				   CLOSE("(SELECT count(*) FROM job_idem.failure"
+				   CLOSE("(SELECT count(*), count(retry_at) FROM job_idem.failure"
 						 " WHERE token = $1 AND kind <> 'lost')"),
 				   5, INT8OID, TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID);
 
@@ -224,6 +226,7 @@ JobIdemLeaseContext(JobIdemLease *lease)
 	lease->job_owner = JobIdemOid(0, 3);
 	lease->forced = JobIdemBool(0, 4);
 	lease->batch_size = JobIdemInt32(0, 5);
+	lease->retries_closed = JobIdemBool(0, 6);
 	lease->first = lease->is_slice ? (int64) lease->slice_no * lease->batch_size + 1 : 1;
 	lease->last = lease->is_slice ? ((int64) lease->slice_no + 1) * lease->batch_size : 0;
 }

@@ -41,6 +41,7 @@ typedef struct JobIdemLease
 	char *job;
 	Oid job_owner;
 	bool forced;
+	bool retries_closed;
 	int32 batch_size;
 	/* items of a slice; an empty range for picks */
 	int64 first;

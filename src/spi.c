@@ -121,6 +121,12 @@ JobIdemRunInto(JobIdemStatement *statement, const JobIdemArgs *args, DestReceive
 	return processed;
 }
 
+void
+JobIdemFreeRows(void)
+{
+	SPI_freetuptable(SPI_tuptable);
+}
+
 Datum
 JobIdemColumn(uint64 row, int column, bool *is_null)
 {

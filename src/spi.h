@@ -37,6 +37,9 @@ extern uint64 JobIdemRunLatest(JobIdemStatement *statement, const JobIdemArgs *a
 extern uint64 JobIdemRunInto(JobIdemStatement *statement, const JobIdemArgs *args,
 							 DestReceiver *dest);
 
+/* Frees the rows that the last statement read; for loops. */
+extern void JobIdemFreeRows(void);
+
 /* Columns of row `row` of the last statement's result, numbered from 1 as in its text. */
 extern Datum JobIdemColumn(uint64 row, int column, bool *is_null);
 extern int64 JobIdemInt64(uint64 row, int column);

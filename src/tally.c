@@ -38,25 +38,60 @@ JOB_IDEM_STATEMENT(lock_tally,
 JOB_IDEM_STATEMENT(read_tally, "SELECT folded, behind FROM job_idem.tally WHERE run_id = $1", 1,
 				   INT8OID);
 JOB_IDEM_STATEMENT(next_leases,
-				   "SELECT slice_no, outcome, n_done, n_failed, n_lost FROM job_idem.lease"
-				   " WHERE run_id = $1 AND slice_no > $2 ORDER BY slice_no",
+				   "SELECT slice_no, outcome, n_done, n_failed, n_lost, n_retried"
+				   " FROM job_idem.lease WHERE run_id = $1 AND slice_no > $2 ORDER BY slice_no",
 				   2, INT8OID, INT4OID);
 JOB_IDEM_STATEMENT(behind_leases,
-				   "SELECT slice_no, outcome, n_done, n_failed, n_lost FROM job_idem.lease"
-				   " WHERE run_id = $1 AND slice_no = ANY ($2) AND outcome <> 'open'",
+				   "SELECT slice_no, outcome, n_done, n_failed, n_lost, n_retried"
+				   " FROM job_idem.lease WHERE run_id = $1 AND slice_no = ANY ($2)"
+				   " AND outcome <> 'open'",
 				   2, INT8OID, INT4ARRAYOID);
 JOB_IDEM_STATEMENT(count_picks,
 				   "WITH closed AS (UPDATE job_idem.lease SET pick_open = NULL WHERE token IN ("
 				   "  SELECT token FROM job_idem.lease WHERE run_id = $1 AND pick_open IS NOT"
 				   " NULL AND NOT pick_open  ORDER BY token LIMIT 20000 FOR UPDATE SKIP LOCKED)"
-				   " RETURNING n_done, n_failed, n_lost)"
+				   " RETURNING n_done, n_failed, n_lost, n_retried)"
 				   " SELECT count(*), coalesce(sum(n_done), 0)::bigint, coalesce(sum(n_failed),"
-				   " 0)::bigint, coalesce(sum(n_lost), 0)::bigint FROM closed",
+				   " 0)::bigint, coalesce(sum(n_lost), 0)::bigint,"
+				   " coalesce(sum(n_retried), 0)::bigint FROM closed",
 				   1, INT8OID);
 JOB_IDEM_STATEMENT(write_tally,
 				   "UPDATE job_idem.tally SET folded = $2, behind = $3, n_done = n_done + $4,"
-				   " n_failed = n_failed + $5, n_lost = n_lost + $6 WHERE run_id = $1",
-				   6, INT8OID, INT4OID, INT4ARRAYOID, INT8OID, INT8OID, INT8OID);
+				   " n_failed = n_failed + $5, n_lost = n_lost + $6,"
+				   " n_retried = n_retried + $7 WHERE run_id = $1",
+				   7, INT8OID, INT4OID, INT4ARRAYOID, INT8OID, INT8OID, INT8OID, INT8OID);
+
+/*
+ * The tally and what is not in it yet: of a closed lease what it says of itself, of an open one
+ * what has been marked under it so far.
+ */
+#define UNCOUNTED(condition) \
+	"SELECT token, slice_no, picks, outcome, n_done, n_failed, n_retried" \
+	" FROM job_idem.lease WHERE run_id = t.run_id AND " condition
+#define UNCOUNTED_ABOVE UNCOUNTED("slice_no > t.folded")
+#define UNCOUNTED_BEHIND UNCOUNTED("slice_no = ANY (t.behind)")
+#define UNCOUNTED_PICKS UNCOUNTED("pick_open IS NOT NULL")
+#define ALL_UNCOUNTED UNCOUNTED_ABOVE " UNION ALL " UNCOUNTED_BEHIND " UNION ALL " UNCOUNTED_PICKS
+#define PLUS(so_far, at_close) \
+	" + coalesce(sum(CASE l.outcome WHEN 'open' THEN " so_far " ELSE " at_close " END), 0)::bigint"
+#define DONE "t.n_done" PLUS("s.n + p.n", "l.n_done")
+#define FAILED "t.n_failed" PLUS("f.n", "l.n_failed")
+#define RETRIED "t.n_retried" PLUS("f.r", "l.n_retried")
+#define COUNT_ALL \
+	"SELECT " DONE ", " FAILED ", " RETRIED \
+	" FROM job_idem.tally t JOIN job_idem.run r USING (run_id)" \
+	" LEFT JOIN LATERAL (" ALL_UNCOUNTED ") l ON true" \
+	" LEFT JOIN LATERAL (SELECT count(*) AS n FROM job_idem.item WHERE l.outcome = 'open'" \
+	"  AND run_id = r.run_id AND state = 'done' AND token = l.token AND item_no" \
+	"  BETWEEN l.slice_no::bigint * r.batch_size + 1 AND (l.slice_no + 1)::bigint * r.batch_size)" \
+	" s ON true" \
+	" LEFT JOIN LATERAL (SELECT count(*) AS n FROM job_idem.item WHERE l.outcome = 'open'" \
+	"  AND run_id = r.run_id AND state = 'done' AND token = l.token AND item_no = ANY (l.picks))" \
+	" p ON true" \
+	" LEFT JOIN LATERAL (SELECT count(*) AS n, count(retry_at) AS r FROM job_idem.failure" \
+	"  WHERE l.outcome = 'open' AND token = l.token AND kind <> 'lost') f ON true" \
+	" WHERE t.run_id = $1 GROUP BY t.run_id"
+JOB_IDEM_STATEMENT(count_all, COUNT_ALL, 1, INT8OID);
 
 typedef struct Tally
 {
@@ -67,6 +102,7 @@ typedef struct Tally
 	int64 n_done; /* what this fold adds */
 	int64 n_failed;
 	int64 n_lost;
+	int64 n_retried;
 	bool moved;
 } Tally;
 
@@ -110,6 +146,7 @@ Count(Tally *tally, uint64 row)
 	tally->n_done += JobIdemInt32(row, 3);
 	tally->n_failed += JobIdemInt32(row, 4);
 	tally->n_lost += JobIdemInt32(row, 5);
+	tally->n_retried += JobIdemInt32(row, 6);
 	tally->moved = true;
 }
 
@@ -223,6 +260,7 @@ FoldPicks(Tally *tally)
 	tally->n_done += JobIdemInt64(0, 2);
 	tally->n_failed += JobIdemInt64(0, 3);
 	tally->n_lost += JobIdemInt64(0, 4);
+	tally->n_retried += JobIdemInt64(0, 5);
 	tally->moved = true;
 }
 
@@ -246,5 +284,21 @@ JobIdemTallyFold(int64 run_id)
 	JobIdemArg(&args, Int64GetDatum(tally.n_done));
 	JobIdemArg(&args, Int64GetDatum(tally.n_failed));
 	JobIdemArg(&args, Int64GetDatum(tally.n_lost));
+	JobIdemArg(&args, Int64GetDatum(tally.n_retried));
 	(void) JobIdemRunLatest(&write_tally, &args, 0);
+}
+
+/* What a run has done and failed up to now. */
+void
+JobIdemTallyCount(int64 run_id, JobIdemCounts *counts)
+{
+	JobIdemArgs args = {.n = 0};
+
+	memset(counts, 0, sizeof(*counts));
+	JobIdemArg(&args, Int64GetDatum(run_id));
+	if (JobIdemRunLatest(&count_all, &args, 1) == 0)
+		return;
+	counts->n_done = JobIdemInt64(0, 1);
+	counts->n_failed = JobIdemInt64(0, 2);
+	counts->n_retried = JobIdemInt64(0, 3);
 }

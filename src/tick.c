@@ -1,7 +1,7 @@
 /*
- * tick.c - CALL tick(): expiry, sealing of keyed runs past close_after, finish. Bounded, and safe
- * from any number of callers at once: what another tick has is skipped, what another transaction
- * holds is met again next time.
+ * tick.c - CALL tick(): expiry, sealing of keyed runs past close_after, finish, retry budgets and
+ * breakers. Bounded, and safe from any number of callers at once: what another tick has is
+ * skipped, what another transaction holds is met again next time.
  *
  * Commits by itself after each run and after each JOB_IDEM_EXPIRE_AT_ONCE leases, so that no
  * transaction is long and none has more subtransactions than a backend can cache. Everything it
@@ -26,6 +26,7 @@
 #include "lookup.h"
 #include "spi.h"
 #include "tally.h"
+#include "watch.h"
 
 /* leases that one tick expires in one run, at most; the next tick goes on */
 #define MAX_EXPIRED 10000
@@ -99,7 +100,10 @@ WorkOnRun(void *argument)
 		return;
 	CloseKeyedRun(job, work->run_id);
 	if (run.state == RUN_RUNNING)
-		(void) JobIdemFinish(work->run_id, job->job_id);
+	{
+		if (!JobIdemFinish(work->run_id, job->job_id))
+			JobIdemWatch(job, work->run_id);
+	}
 	else
 		JobIdemTallyFold(work->run_id);
 }

@@ -44,8 +44,16 @@ CREATE FUNCTION job_idem.mark_failed(token bigint, item_key text, message text D
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_mark_failed';
 COMMENT ON FUNCTION job_idem.mark_failed(bigint, text, text, text, text, boolean) IS
 $$reports a failed try: the item waits for a retry with back-off, or is a dead letter
-transient, if given, decides; else SQLSTATE classes 08, 40, 53, 57, 58 and 55P03 are transient and others business (never tried again). Texts are cut where too long; none makes the call fail.
+transient, if given, decides; else the most specific rule of set_error_rule; else SQLSTATE classes 08, 40, 53, 57, 58 and 55P03 are transient and others business (never tried again); without a SQLSTATE the kind is unknown, treated as the job's unknown_as says. Texts are cut where too long; none makes the call fail.
 state: waiting (retry_at set) or dead. Errors: JI001 not, or no longer, the caller's item; JI010 already done under this token; JI004 forced cancel; 42501.$$;
+
+CREATE FUNCTION job_idem.mark_failed_many(token bigint, item_keys text[], messages text[] DEFAULT NULL,
+	sqlstates text[] DEFAULT NULL, error_classes text[] DEFAULT NULL, transients boolean[] DEFAULT NULL)
+	RETURNS TABLE (item_key text, state text, retry_at timestamptz)
+	LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME', 'job_idem_mark_failed_many';
+COMMENT ON FUNCTION job_idem.mark_failed_many(bigint, text[], text[], text[], text[], boolean[]) IS
+$$reports several failed tries, each as mark_failed does, all or nothing
+Each array has one element for each key, NULL where there is none, or is left out. Of a repeated key the first report counts. Returns a row for each item. Errors: as mark_failed; JI001 or JI010 if one item is not to be finished under this token; 22023 arrays of different length; 22004 a key is NULL.$$;
 
 CREATE FUNCTION job_idem.postpone(token bigint, item_key text, delay interval) RETURNS timestamptz
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_postpone';

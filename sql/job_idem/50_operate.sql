@@ -10,7 +10,7 @@ CREATE FUNCTION job_idem.replay(dead_letter_id bigint, note text DEFAULT NULL, p
 	RETURNS boolean
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_replay';
 COMMENT ON FUNCTION job_idem.replay(bigint, text, jsonb) IS
-$$returns a dead item once, under its own key and with new tries, due at once; a partial run is running again
+$$returns a dead item once, under its own key and with new tries, due at once; a partial run is running again, and a spent retry budget begins anew
 payload, if given, replaces the item's. true if this call did it; false, with a NOTICE, if the dead letter was resolved already. Errors: P0002 no such dead letter; JI004 run cancelled; JI009; 42501.$$;
 
 CREATE FUNCTION job_idem.discard(dead_letter_id bigint, note text DEFAULT NULL) RETURNS boolean
@@ -19,10 +19,37 @@ COMMENT ON FUNCTION job_idem.discard(bigint, text) IS
 $$closes a dead letter for good; with the last one a partial run is done
 true if this call did it; false, with a NOTICE, if it was resolved already. Errors: P0002 no such dead letter; 42501.$$;
 
+CREATE FUNCTION job_idem.pause_run(run_id bigint, reason text) RETURNS boolean
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_pause_run';
+COMMENT ON FUNCTION job_idem.pause_run(bigint, text) IS
+$$stops claims of one run until resume_run; leases already held may be finished
+true if this call paused it, false if it was paused already. NOTIFY job_idem with verb, job_id and run_id. Errors: JI003 no such run; JI004 it has ended; 22004 no reason; 42501.$$;
+
+CREATE FUNCTION job_idem.resume_run(run_id bigint, note text DEFAULT NULL) RETURNS boolean
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_resume_run';
+COMMENT ON FUNCTION job_idem.resume_run(bigint, text) IS
+$$lets a run go on that the breaker or pause_run paused; its retry budget and the breaker's window begin anew
+true if this call resumed it, false if it was not paused. Errors: JI003 no such run; JI004 it has ended; 42501.$$;
+
+CREATE FUNCTION job_idem.set_error_rule(kind text, sqlstate text DEFAULT NULL, error_class text DEFAULT NULL,
+	job text DEFAULT NULL, note text DEFAULT NULL) RETURNS boolean
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_set_error_rule';
+COMMENT ON FUNCTION job_idem.set_error_rule(text, text, text, text, text) IS
+$$says what kind of failure an error is, transient or business, for one job or (job left out) for all
+Give sqlstate, one to five characters that it begins with, or error_class, in which * stands for any characters and ? for any one. Of the rules that match, one that names the whole error counts before a pattern, then the one with more characters of its own, then the job's before that for all, then one by error_class. A second call replaces kind and note.
+true if this call changed something. Errors: 22023 bad pattern or kind; 22004 no kind; JI002 no such job; 42501.$$;
+
+CREATE FUNCTION job_idem.drop_error_rule(sqlstate text DEFAULT NULL, error_class text DEFAULT NULL,
+	job text DEFAULT NULL) RETURNS boolean
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_drop_error_rule';
+COMMENT ON FUNCTION job_idem.drop_error_rule(text, text, text) IS
+$$takes back the rule that set_error_rule set for this pattern and job
+true if there was one. Errors: 22023 bad pattern; JI002 no such job; 42501.$$;
+
 CREATE PROCEDURE job_idem.tick()
 	LANGUAGE c AS 'MODULE_PATHNAME', 'job_idem_tick';
 COMMENT ON PROCEDURE job_idem.tick() IS
-$$expires overdue leases, seals keyed runs past close_after and finishes runs; commits by itself, skips what another tick has
+$$expires overdue leases, seals keyed runs past close_after, finishes runs, looks after retry budgets and breakers; commits by itself, skips what another tick has
 Call it once a minute, from as many places as you like. Errors: 25001 inside a transaction block or outside READ COMMITTED; 42501.$$;
 
 CREATE FUNCTION job_idem.backoff_delay(attempt integer, base interval DEFAULT '30 seconds',

@@ -176,3 +176,26 @@ COMMENT ON COLUMN job_idem.dead_letters.attempts IS 'tries that failed';
 COMMENT ON COLUMN job_idem.dead_letters.message IS 'of the last failure';
 COMMENT ON COLUMN job_idem.dead_letters.payload IS 'of the item when it died';
 COMMENT ON COLUMN job_idem.dead_letters.note IS 'what the one who resolved it said';
+
+CREATE VIEW job_idem.failures WITH (security_barrier) AS
+SELECT j.name AS job, r.business_date, r.run_key, f.item_key, f.attempt, f.failed_at, f.kind, f.sqlstate,
+	f.error_class, f.message, f.retry_at, l.worker, f.token, f.run_id, f.failure_id
+FROM job_idem.failure f
+	JOIN job_idem.run r USING (run_id)
+	JOIN job_idem.job j USING (job_id)
+	LEFT JOIN job_idem.lease l ON l.token = f.token
+WHERE job_idem.may_view(r.job_id);
+COMMENT ON VIEW job_idem.failures IS 'every failed or lost try of an item';
+COMMENT ON COLUMN job_idem.failures.attempt IS 'counted tries up to this one; a loss in company counts as none';
+COMMENT ON COLUMN job_idem.failures.kind IS 'transient (tried again), business, lost (the claim ended first) or unknown (no SQLSTATE, no rule)';
+COMMENT ON COLUMN job_idem.failures.retry_at IS 'from when it is tried again; NULL: it made a dead letter';
+
+CREATE VIEW job_idem.error_rules WITH (security_barrier) AS
+SELECT j.name AS job, e.sqlstate, e.error_class, e.kind, e.note, e.set_at, e.set_by
+FROM job_idem.error_rule e
+	LEFT JOIN job_idem.job j USING (job_id)
+WHERE e.job_id IS NULL OR job_idem.may_view(e.job_id);
+COMMENT ON VIEW job_idem.error_rules IS 'what kind of failure an error is, where the SQLSTATE alone does not decide';
+COMMENT ON COLUMN job_idem.error_rules.job IS 'NULL: for all jobs';
+COMMENT ON COLUMN job_idem.error_rules.sqlstate IS 'what the SQLSTATE begins with';
+COMMENT ON COLUMN job_idem.error_rules.error_class IS 'a pattern, in which * stands for any characters and ? for any one';
