@@ -163,8 +163,8 @@ SELECT count(*) = :n_jobs AS nothing_written FROM job_idem.job;
 
 -- all of them at once, and what the error says
 \set VERBOSITY default
-SELECT job_idem.define_job('bad', 'x', 'y', '-1 s', '-1 s', '-1 s', 'z', 0, '-1 s', 'NaN', '-2 s', 'lost', '-1', 'NaN', '0', 0,
-	NULL, NULL, 0);
+SELECT job_idem.define_job('bad', 'x', 'y', '61 * * * *', 'Nowhere', 'no calendar', 9999, 'week', 'never', '-1 s', '0', 0, 'x', 'y',
+	'-1 s', '-1 s', '-1 s', 'z', 0, '-1 s', 'NaN', '-2 s', 'lost', '-1', 'NaN', '0', 0, NULL, NULL, 0);
 \set VERBOSITY sqlstate
 
 -- the smallest and the largest that are allowed

@@ -13,6 +13,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/plancache.h"
 #include "utils/timestamp.h"
@@ -51,11 +52,11 @@ SpanArgument(FunctionCallInfo fcinfo, int i)
 	return PG_ARGISNULL(i) ? NULL : PG_GETARG_INTERVAL_P(i);
 }
 
-/* An omitted number becomes one that no part may have. */
+/* For NULL, a number that the part may not have. */
 static int32
-NumberArgument(FunctionCallInfo fcinfo, int i)
+NumberArgument(FunctionCallInfo fcinfo, int i, int32 for_null)
 {
-	return PG_ARGISNULL(i) ? -1 : PG_GETARG_INT32(i);
+	return PG_ARGISNULL(i) ? for_null : PG_GETARG_INT32(i);
 }
 
 static NullableDatum
@@ -69,26 +70,40 @@ ShareArgument(FunctionCallInfo fcinfo, int i)
 static void
 ReadParts(FunctionCallInfo fcinfo, JobIdemDefinition *def)
 {
-	def->name = JobIdemTextArgumentOrNull(fcinfo, 0);
-	def->kind = JobIdemTextArgumentOrNull(fcinfo, 1);
-	def->tier = JobIdemTextArgumentOrNull(fcinfo, 2);
-	def->lease = SpanArgument(fcinfo, 3);
-	def->takeover_delay = SpanArgument(fcinfo, 4);
-	def->max_lease = SpanArgument(fcinfo, 5);
-	def->at_max_lease = JobIdemTextArgumentOrNull(fcinfo, 6);
-	def->max_attempts = NumberArgument(fcinfo, 7);
-	def->backoff_base = SpanArgument(fcinfo, 8);
-	def->backoff_factor = PG_ARGISNULL(9) ? 0 : PG_GETARG_FLOAT8(9);
-	def->backoff_max = SpanArgument(fcinfo, 10);
-	def->unknown_as = JobIdemTextArgumentOrNull(fcinfo, 11);
-	def->retry_budget = ShareArgument(fcinfo, 12);
-	def->failure_threshold = ShareArgument(fcinfo, 13);
-	def->failure_window = SpanArgument(fcinfo, 14);
-	def->batch_size = NumberArgument(fcinfo, 15);
-	def->item_source = JobIdemTextArgumentOrNull(fcinfo, 16);
-	def->close_after = SpanArgument(fcinfo, 17);
-	def->version = PG_ARGISNULL(18) ? 0 : PG_GETARG_INT32(18);
-	if (!PG_ARGISNULL(18) && def->version < 1)
+	int i = 0;
+
+	def->name = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->kind = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->tier = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->schedule = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->timezone = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->calendar = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->business_date_offset = NumberArgument(fcinfo, i++, PG_INT32_MIN);
+	def->run_per = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->misfire = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->misfire_grace = SpanArgument(fcinfo, i++);
+	def->valid_for = SpanArgument(fcinfo, i++);
+	def->catch_up_limit = NumberArgument(fcinfo, i++, -1);
+	def->overlap = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->closed_day = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->lease = SpanArgument(fcinfo, i++);
+	def->takeover_delay = SpanArgument(fcinfo, i++);
+	def->max_lease = SpanArgument(fcinfo, i++);
+	def->at_max_lease = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->max_attempts = NumberArgument(fcinfo, i++, -1);
+	def->backoff_base = SpanArgument(fcinfo, i++);
+	def->backoff_factor = PG_ARGISNULL(i) ? 0 : PG_GETARG_FLOAT8(i);
+	i++;
+	def->backoff_max = SpanArgument(fcinfo, i++);
+	def->unknown_as = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->retry_budget = ShareArgument(fcinfo, i++);
+	def->failure_threshold = ShareArgument(fcinfo, i++);
+	def->failure_window = SpanArgument(fcinfo, i++);
+	def->batch_size = NumberArgument(fcinfo, i++, -1);
+	def->item_source = JobIdemTextArgumentOrNull(fcinfo, i++);
+	def->close_after = SpanArgument(fcinfo, i++);
+	def->version = NumberArgument(fcinfo, i, 0);
+	if (!PG_ARGISNULL(i) && def->version < 1)
 		Problem(def, "version", "must be at least 1");
 }
 
@@ -158,10 +173,22 @@ CheckName(JobIdemDefinition *def)
 		Problem(def, "name", psprintf("has more than %d bytes", JOB_IDEM_MAX_JOB_NAME));
 }
 
-static bool
-OneOf(const char *value, const char *one, const char *other)
+/* A part must be one of some words, which are given as the message says them: "x, y or z". */
+static void
+CheckWord(JobIdemDefinition *def, const char *part, const char *value, const char *words)
 {
-	return value != NULL && (strcmp(value, one) == 0 || strcmp(value, other) == 0);
+	const char *word = words;
+
+	while (value != NULL && *word != '\0')
+	{
+		size_t length = strcspn(word, ", ");
+
+		if (length == strlen(value) && strncmp(word, value, length) == 0 && strcmp(value, "or") != 0)
+			return;
+		word += length;
+		word += strspn(word, ", ");
+	}
+	Problem(def, part, psprintf("must be %s", words));
 }
 
 /* Written so that a NaN is refused too. */
@@ -171,12 +198,40 @@ CheckFailureParts(JobIdemDefinition *def)
 	double budget = DatumGetFloat8(def->retry_budget.value);
 	double threshold = DatumGetFloat8(def->failure_threshold.value);
 
-	if (!OneOf(def->unknown_as, "transient", "business"))
-		Problem(def, "unknown_as", "must be transient or business");
+	CheckWord(def, "unknown_as", def->unknown_as, "transient or business");
 	if (!def->retry_budget.isnull && !(budget >= 0 && !isinf(budget)))
 		Problem(def, "retry_budget", "must be a finite share of 0 or more, or null");
 	if (!def->failure_threshold.isnull && !(threshold > 0 && threshold <= 1))
 		Problem(def, "failure_threshold", "must be a share above 0 and at most 1, or null");
+}
+
+static void
+CheckNumber(JobIdemDefinition *def, const char *part, int32 number, int32 least, int32 most)
+{
+	if (number < least || number > most)
+		Problem(def, part, psprintf("must be from %d to %d", least, most));
+}
+
+/* What the planner goes by, but for the schedule itself. */
+static void
+CheckPlanParts(JobIdemDefinition *def)
+{
+	bool expires = def->misfire != NULL && strcmp(def->misfire, "expire") == 0;
+
+	if (def->timezone == NULL || pg_tzset(def->timezone) == NULL)
+		Problem(def, "timezone", "must be a time zone that the server knows");
+	CheckNumber(def, "business_date_offset", def->business_date_offset, -JOB_IDEM_MAX_OFFSET,
+				JOB_IDEM_MAX_OFFSET);
+	CheckWord(def, "run_per", def->run_per, "date or fire");
+	CheckWord(def, "misfire", def->misfire, "catch_up, latest, skip or expire");
+	CheckSpan(def, "misfire_grace", def->misfire_grace, true);
+	if (expires || def->valid_for != NULL)
+		CheckSpan(def, "valid_for", def->valid_for, false);
+	if (!expires && def->valid_for != NULL)
+		Problem(def, "valid_for", "is for misfire expire only");
+	CheckNumber(def, "catch_up_limit", def->catch_up_limit, 1, JOB_IDEM_MAX_CATCH_UP);
+	CheckWord(def, "overlap", def->overlap, "allow, wait or skip");
+	CheckWord(def, "closed_day", def->closed_day, "skip, next or previous");
 }
 
 /* Everything but what item_source says. */
@@ -184,21 +239,17 @@ static void
 CheckParts(JobIdemDefinition *def)
 {
 	CheckName(def);
-	if (!OneOf(def->kind, "batch", "keyed"))
-		Problem(def, "kind", "must be batch or keyed");
-	if (!OneOf(def->tier, "standard", "critical"))
-		Problem(def, "tier", "must be standard or critical");
+	CheckWord(def, "kind", def->kind, "batch or keyed");
+	CheckWord(def, "tier", def->tier, "standard or critical");
+	CheckPlanParts(def);
 	CheckSpans(def);
 	CheckFailureParts(def);
-	if (!OneOf(def->at_max_lease, "wait", "terminate"))
-		Problem(def, "at_max_lease", "must be wait or terminate");
-	if (def->max_attempts < 1 || def->max_attempts > PG_INT16_MAX)
-		Problem(def, "max_attempts", psprintf("must be from 1 to %d", PG_INT16_MAX));
+	CheckWord(def, "at_max_lease", def->at_max_lease, "wait or terminate");
+	CheckNumber(def, "max_attempts", def->max_attempts, 1, PG_INT16_MAX);
 	/* written so that a NaN is refused too */
 	if (!(def->backoff_factor >= 1) || isinf(def->backoff_factor))
 		Problem(def, "backoff_factor", "must be a finite number of at least 1");
-	if (def->batch_size < 1 || def->batch_size > JOB_IDEM_MAX_BATCH)
-		Problem(def, "batch_size", psprintf("must be from 1 to %d", JOB_IDEM_MAX_BATCH));
+	CheckNumber(def, "batch_size", def->batch_size, 1, JOB_IDEM_MAX_BATCH);
 	/* also for keyed jobs, whose items that come due are claimed in batches */
 	if (def->max_attempts == 1 && def->batch_size > 1)
 		Problem(def, "max_attempts", "1 needs batch_size 1: a lost batch is re-run item by item");

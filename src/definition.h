@@ -11,6 +11,17 @@ typedef struct JobIdemDefinition
 	char *name;
 	char *kind;
 	char *tier;
+	char *schedule; /* NULL: none */
+	char *timezone;
+	char *calendar; /* NULL: none */
+	int32 business_date_offset;
+	char *run_per;
+	char *misfire;
+	Interval *misfire_grace;
+	Interval *valid_for; /* NULL: none */
+	int32 catch_up_limit;
+	char *overlap;
+	char *closed_day;
 	Interval *lease;
 	Interval *takeover_delay;
 	Interval *max_lease;

@@ -28,24 +28,31 @@
 #include "spi.h"
 
 /* The parts of a definition, which are columns of job too. */
-#define N_PARTS 17
+#define N_PARTS 28
 #define PARTS \
-	"kind, tier, lease, takeover_delay, max_lease, at_max_lease, max_attempts, backoff_base," \
-	" backoff_factor, backoff_max, unknown_as, retry_budget, failure_threshold, failure_window," \
-	" batch_size, item_source, close_after"
+	"kind, tier, schedule, timezone, calendar, business_date_offset, run_per, misfire," \
+	" misfire_grace, valid_for, catch_up_limit, overlap, closed_day, lease, takeover_delay," \
+	" max_lease, at_max_lease, max_attempts, backoff_base, backoff_factor, backoff_max," \
+	" unknown_as, retry_budget, failure_threshold, failure_window, batch_size, item_source," \
+	" close_after"
 /* as the definition, parameter 1, has them */
 #define PARTS_GIVEN PARTS " FROM jsonb_populate_record(NULL::job_idem.job, $1)"
 
 JOB_IDEM_STATEMENT(build_definition,
-				   "SELECT jsonb_build_object('kind', $1, 'tier', $2, 'lease', $3,"
-				   "  'takeover_delay', $4, 'max_lease', $5, 'at_max_lease', $6,"
-				   "  'max_attempts', $7, 'backoff_base', $8, 'backoff_factor', $9,"
-				   "  'backoff_max', $10, 'unknown_as', $11, 'retry_budget', $12,"
-				   "  'failure_threshold', $13, 'failure_window', $14, 'batch_size', $15,"
-				   "  'item_source', $16, 'close_after', $17)",
-				   N_PARTS, TEXTOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID, TEXTOID,
-				   INT4OID, INTERVALOID, FLOAT8OID, INTERVALOID, TEXTOID, FLOAT8OID, FLOAT8OID,
-				   INTERVALOID, INT4OID, TEXTOID, INTERVALOID);
+				   "SELECT jsonb_build_object('kind', $1, 'tier', $2, 'schedule', $3,"
+				   "  'timezone', $4, 'calendar', $5, 'business_date_offset', $6,"
+				   "  'run_per', $7, 'misfire', $8, 'misfire_grace', $9, 'valid_for', $10,"
+				   "  'catch_up_limit', $11, 'overlap', $12, 'closed_day', $13, 'lease', $14,"
+				   "  'takeover_delay', $15, 'max_lease', $16, 'at_max_lease', $17,"
+				   "  'max_attempts', $18, 'backoff_base', $19, 'backoff_factor', $20,"
+				   "  'backoff_max', $21, 'unknown_as', $22, 'retry_budget', $23,"
+				   "  'failure_threshold', $24, 'failure_window', $25, 'batch_size', $26,"
+				   "  'item_source', $27, 'close_after', $28)",
+				   N_PARTS, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID,
+				   TEXTOID, INTERVALOID, INTERVALOID, INT4OID, TEXTOID, TEXTOID, INTERVALOID,
+				   INTERVALOID, INTERVALOID, TEXTOID, INT4OID, INTERVALOID, FLOAT8OID,
+				   INTERVALOID, TEXTOID, FLOAT8OID, FLOAT8OID, INTERVALOID, INT4OID, TEXTOID,
+				   INTERVALOID);
 #define INSERT_JOB \
 	"INSERT INTO job_idem.job" \
 	" (name, version, created_at, changed_at, owner, owner_name, " PARTS ")" \
@@ -140,6 +147,17 @@ AddParts(JobIdemArgs *args, const JobIdemDefinition *def)
 {
 	AddText(args, def->kind);
 	AddText(args, def->tier);
+	AddText(args, def->schedule);
+	AddText(args, def->timezone);
+	AddText(args, def->calendar);
+	JobIdemArg(args, Int32GetDatum(def->business_date_offset));
+	AddText(args, def->run_per);
+	AddText(args, def->misfire);
+	JobIdemArg(args, IntervalPGetDatum(def->misfire_grace));
+	JobIdemArgNullable(args, IntervalPGetDatum(def->valid_for), def->valid_for == NULL);
+	JobIdemArg(args, Int32GetDatum(def->catch_up_limit));
+	AddText(args, def->overlap);
+	AddText(args, def->closed_day);
 	JobIdemArg(args, IntervalPGetDatum(def->lease));
 	JobIdemArg(args, IntervalPGetDatum(def->takeover_delay));
 	JobIdemArg(args, IntervalPGetDatum(def->max_lease));

@@ -38,6 +38,9 @@
 #define JOB_IDEM_MAX_CLASS 200
 #define JOB_IDEM_MAX_REASON 1000
 #define JOB_IDEM_MAX_SHOWN 100
+/* days of business_date_offset; rows planned for a job by one tick */
+#define JOB_IDEM_MAX_OFFSET 3660
+#define JOB_IDEM_MAX_CATCH_UP 10000
 /* items a claim */
 #define JOB_IDEM_MAX_BATCH 100000
 /*

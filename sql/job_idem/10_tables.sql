@@ -53,14 +53,28 @@ CREATE TABLE job_idem.job (
 	retry_budget double precision CHECK (retry_budget >= 0 AND retry_budget < 'Infinity'),
 	failure_threshold double precision CHECK (failure_threshold > 0 AND failure_threshold <= 1),
 	failure_window interval NOT NULL CHECK (failure_window > interval '0'),
+	schedule text,
+	timezone text NOT NULL,
+	calendar text COLLATE "C",
+	business_date_offset integer NOT NULL CHECK (business_date_offset BETWEEN -3660 AND 3660),
+	run_per text NOT NULL CHECK (run_per IN ('date', 'fire')),
+	misfire text NOT NULL CHECK (misfire IN ('catch_up', 'latest', 'skip', 'expire')),
+	misfire_grace interval NOT NULL CHECK (misfire_grace >= interval '0'),
+	valid_for interval CHECK (valid_for > interval '0'),
+	catch_up_limit integer NOT NULL CHECK (catch_up_limit BETWEEN 1 AND 10000),
+	overlap text NOT NULL CHECK (overlap IN ('allow', 'wait', 'skip')),
+	closed_day text NOT NULL CHECK (closed_day IN ('skip', 'next', 'previous')),
+	planned_to timestamptz,
 	batch_size integer NOT NULL CHECK (batch_size BETWEEN 1 AND 100000),
 	item_source text,
 	close_after interval NOT NULL CHECK (close_after >= interval '0'),
 	created_at timestamptz NOT NULL,
 	changed_at timestamptz NOT NULL,
 	CHECK (kind = 'batch' OR item_source IS NULL),
-	CHECK (max_attempts > 1 OR batch_size = 1)
+	CHECK (max_attempts > 1 OR batch_size = 1),
+	CHECK ((misfire = 'expire') = (valid_for IS NOT NULL))
 );
+COMMENT ON COLUMN job_idem.job.planned_to IS 'every planned instant up to here has its row; only a hint, that saves work';
 COMMENT ON TABLE job_idem.job IS 'job definitions in force; a dropped job stays as a tombstone so that its run keys stay refused';
 
 CREATE TABLE job_idem.job_version (
@@ -107,6 +121,10 @@ CREATE TABLE job_idem.run (
 	paused_reason text,
 	retries_closed timestamptz,
 	retries_from bigint NOT NULL DEFAULT 0,
+	scheduled_at timestamptz,
+	waits_for bigint,
+	load_tries integer NOT NULL DEFAULT 0,
+	load_at timestamptz,
 	cancel_forced boolean NOT NULL DEFAULT false,
 	opened_at timestamptz NOT NULL,
 	sealed_at timestamptz,
@@ -123,8 +141,12 @@ CREATE INDEX run_claimable ON job_idem.run (job_id, ((- priority::bigint)), busi
 	WHERE state = 'running';
 CREATE INDEX run_unfinished ON job_idem.run (run_id)
 	WHERE finished_at IS NULL OR (state = 'cancelled' AND purged_at IS NULL);
+CREATE INDEX run_blocked ON job_idem.run (job_id, business_date) WHERE state IN ('blocked', 'loading');
 COMMENT ON TABLE job_idem.run IS 'one job for one run key; outlives its items and is the done marker. Claims and completions never write it';
 COMMENT ON COLUMN job_idem.run.n_items IS 'items sealed into slices; items that came later are counted in n_late';
+COMMENT ON COLUMN job_idem.run.scheduled_at IS 'the planned instant; NULL for runs opened by hand';
+COMMENT ON COLUMN job_idem.run.waits_for IS 'the run that must have ended before this one leaves blocked';
+COMMENT ON COLUMN job_idem.run.load_at IS 'when tick runs the item_source of a loading run again, after load_tries failures';
 COMMENT ON COLUMN job_idem.run.retries_closed IS 'when the retry budget was found spent: since then every failure makes a dead letter';
 COMMENT ON COLUMN job_idem.run.retries_from IS 'retries before the budget last began anew';
 COMMENT ON COLUMN job_idem.run.finished_at IS 'when the run ended; in a cancelled run leases held then may still be finished later';

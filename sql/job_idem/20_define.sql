@@ -8,6 +8,17 @@ CREATE FUNCTION job_idem.define_job(
 	name text,
 	kind text DEFAULT 'batch',
 	tier text DEFAULT 'standard',
+	schedule text DEFAULT NULL,
+	timezone text DEFAULT 'UTC',
+	calendar text DEFAULT NULL,
+	business_date_offset integer DEFAULT 0,
+	run_per text DEFAULT 'date',
+	misfire text DEFAULT 'catch_up',
+	misfire_grace interval DEFAULT '5 minutes',
+	valid_for interval DEFAULT NULL,
+	catch_up_limit integer DEFAULT 100,
+	overlap text DEFAULT 'allow',
+	closed_day text DEFAULT 'skip',
 	lease interval DEFAULT NULL,
 	takeover_delay interval DEFAULT NULL,
 	max_lease interval DEFAULT '24 hours',
@@ -26,11 +37,13 @@ CREATE FUNCTION job_idem.define_job(
 	version integer DEFAULT NULL,
 	OUT job_id bigint, OUT job_version integer, OUT outcome text)
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_define_job';
-COMMENT ON FUNCTION job_idem.define_job(text, text, text, interval, interval, interval, text, integer, interval,
-	double precision, interval, text, double precision, double precision, interval, integer, text, interval, integer) IS
+COMMENT ON FUNCTION job_idem.define_job(text, text, text, text, text, text, integer, text, text, interval, interval,
+	integer, text, text, interval, interval, interval, text, integer, interval, double precision, interval, text,
+	double precision, double precision, interval, integer, text, interval, integer) IS
 $$creates a job or changes it; safe in every deploy, since the same definition changes nothing
 An omitted argument means its default: lease 5 min (critical: 15 min), takeover_delay 0 (critical: 1 min), backoff_max 8 x backoff_base.
 kind: batch (a list of items, sealed) or keyed (items appear when claimed). item_source: a query with $1 business_date date and $2 params jsonb, names schema-qualified, that returns item_key text and, if it likes, payload jsonb; it runs as the job's owner.
+schedule: cron, five fields or six with seconds (see cron_explain), in timezone; NULL: opened by hand. Its business date is the local date of the planned instant plus business_date_offset, in days, or with a calendar in open days; closed_day: what becomes of a fire on a closed day of the calendar (skip, next, previous). run_per: one run a date, or one a fire. misfire: fires found later than misfire_grace are all run (catch_up), only the newest (latest), none (skip), or those not older than valid_for (expire); every one of them gets its row. catch_up_limit: rows that one tick writes at most. overlap: while an earlier run is not finished the next one runs too (allow), is blocked (wait) or is skipped (skip).
 at_max_lease: what becomes of a transaction that still holds a claim past max_lease: wait (it shows in stuck) or terminate (tick ends it). unknown_as: how a failure is treated that no rule knows: business or transient. retry_budget: retries of a run as a share of its items (0.2: a fifth, never less than 10 unless 0; NULL: no limit). failure_threshold: share of failed tries (0.5: half; NULL: off), among those of failure_window and at least 100, that pauses the run.
 outcome: new, changed, unchanged, or revived (a dropped name defined again). The caller becomes the owner of a new job.
 Errors: JI005 a part is refused, the detail names it; JI006 the version named exists with other content; JI004 the kind changes while a run is open; 42501 not the job's owner.$$;

@@ -10,7 +10,8 @@ SELECT j.name AS job, j.kind, j.tier, j.version,
 		WHEN j.paused_at IS NOT NULL THEN 'paused'
 		ELSE 'enabled'
 	END AS state,
-	j.owner_name AS owner, j.paused_at, j.paused_reason, j.lease, j.takeover_delay, j.max_lease, j.at_max_lease,
+	j.owner_name AS owner, j.paused_at, j.paused_reason, j.schedule, j.timezone, j.calendar, j.business_date_offset,
+	j.run_per, j.misfire, j.misfire_grace, j.valid_for, j.catch_up_limit, j.overlap, j.closed_day, j.lease, j.takeover_delay, j.max_lease, j.at_max_lease,
 	j.max_attempts, j.backoff_base, j.backoff_factor, j.backoff_max, j.unknown_as, j.retry_budget,
 	j.failure_threshold, j.failure_window, j.batch_size, j.item_source, j.close_after, j.created_at,
 	j.changed_at, j.dropped_at, j.job_id
@@ -18,6 +19,13 @@ FROM job_idem.job j
 WHERE job_idem.may_view(j.job_id);
 COMMENT ON VIEW job_idem.jobs IS 'the jobs, with every part of their definition in force';
 COMMENT ON COLUMN job_idem.jobs.state IS 'enabled, paused (pause_job), disabled, dropped, or owner missing: that role is gone or renamed';
+COMMENT ON COLUMN job_idem.jobs.schedule IS 'cron, in timezone; NULL: its runs are opened by hand';
+COMMENT ON COLUMN job_idem.jobs.business_date_offset IS 'days, or with a calendar open days, from the planned local date to the business date';
+COMMENT ON COLUMN job_idem.jobs.run_per IS 'one run a date, or one a fire';
+COMMENT ON COLUMN job_idem.jobs.misfire IS 'what becomes of fires found later than misfire_grace: catch_up, latest, skip or expire';
+COMMENT ON COLUMN job_idem.jobs.catch_up_limit IS 'rows that one tick plans at most';
+COMMENT ON COLUMN job_idem.jobs.overlap IS 'while an earlier run is not finished: allow, wait or skip';
+COMMENT ON COLUMN job_idem.jobs.closed_day IS 'what becomes of a fire on a closed day of the calendar: skip, next or previous';
 COMMENT ON COLUMN job_idem.jobs.takeover_delay IS 'how long after its deadline a claim is taken back';
 COMMENT ON COLUMN job_idem.jobs.max_lease IS 'how long heartbeats can keep a claim';
 COMMENT ON COLUMN job_idem.jobs.at_max_lease IS 'what becomes of a transaction that holds a claim past max_lease: wait or terminate';
