@@ -418,6 +418,7 @@ ReadArguments(FunctionCallInfo fcinfo, Search *search)
 	search->run_key.isnull = PG_ARGISNULL(3);
 	search->run_key.value = PG_GETARG_DATUM(3);
 	search->claim.lease = JobIdemLeaseArgument(fcinfo, 4);
+	search->claim.bind = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_claim_items);

@@ -23,4 +23,11 @@
 #include "varatt.h"
 #endif
 
+/* 16 renamed the function that reads the status array of backends by place in it, from 1. */
+#if PG_VERSION_NUM >= 160000
+#define JobIdemBackendStatus(place) pgstat_get_local_beentry_by_index(place)
+#else
+#define JobIdemBackendStatus(place) pgstat_fetch_stat_local_beentry(place)
+#endif
+
 #endif

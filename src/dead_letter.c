@@ -168,7 +168,7 @@ JobIdemFail(const JobIdemJob *job, const JobIdemFailure *failure, TimestampTz *r
 	bool retry = reason == NULL;
 	JobIdemArgs args = {.n = 0};
 
-	*retry_at = RetryAt(job, failure, now);
+	*retry_at = failure->at_once ? now : RetryAt(job, failure, now);
 	Record(failure, !retry, now, *retry_at);
 	if (!retry)
 	{

@@ -16,6 +16,7 @@ typedef struct JobIdemFailure
 	JobIdemFailureKind kind;
 	bool retry;		   /* the kind allows another try */
 	bool budget_spent; /* the run has no retries left */
+	bool at_once;	   /* without a back-off */
 	const char *sqlstate;
 	const char *error_class;
 	const char *message;

@@ -8,6 +8,9 @@
  * A loss counts as an attempt only when the lease held that one item; otherwise only `lost` grows,
  * and the item is next claimed in smaller company (claim.c). So an item that kills its worker ends
  * up dead by itself.
+ *
+ * A bound claim is overdue as soon as its backend is gone; that is for good, so it is asked once,
+ * and before the lock. What it held is due at once when it is lost for the first time.
  */
 #include "postgres.h"
 
@@ -18,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "access.h"
+#include "backend.h"
 #include "clock.h"
 #include "dead_letter.h"
 #include "expire.h"
@@ -27,18 +31,12 @@
 #include "lease.h"
 #include "spi.h"
 
-/* Only leases that the tally has not counted can be open. */
-#define OVERDUE(condition) \
-	"SELECT l.token FROM job_idem.lease l WHERE l.run_id = $1 AND l.outcome = 'open'" \
-	" AND ($3 OR l.deadline <= $2) AND " condition
-#define OVERDUE_ABOVE OVERDUE("l.slice_no > (SELECT folded FROM t)")
-#define OVERDUE_BEHIND OVERDUE("l.slice_no = ANY ((SELECT behind FROM t)::integer[])")
-#define OVERDUE_PICKS OVERDUE("l.pick_open IS NOT NULL")
-JOB_IDEM_STATEMENT(find_overdue,
-				   "WITH t AS MATERIALIZED"
-				   " (SELECT folded, behind FROM job_idem.tally WHERE run_id = $1) " OVERDUE_ABOVE
-				   " UNION ALL " OVERDUE_BEHIND " UNION ALL " OVERDUE_PICKS,
-				   3, INT8OID, TIMESTAMPTZOID, BOOLOID);
+/* Whether the backend of a bound claim is there, no statement can tell: those come along. */
+#define OVERDUE "$3 OR l.deadline <= $2"
+#define FIND_OVERDUE \
+	JOB_IDEM_OPEN_LEASES("l.token, " OVERDUE ", l.backend, l.bound_start", \
+						 OVERDUE " OR l.bound_start IS NOT NULL")
+JOB_IDEM_STATEMENT(find_overdue, FIND_OVERDUE, 3, INT8OID, TIMESTAMPTZOID, BOOLOID);
 
 JOB_IDEM_STATEMENT(slice_left,
 				   "SELECT item_no, item_key, attempts, lost FROM job_idem.item"
@@ -91,6 +89,7 @@ static void
 LoseItem(const JobIdemJob *job, const JobIdemLease *lease, const LostItem *item)
 {
 	bool alone = lease->n_items == 1;
+	bool gone = lease->backend_gone;
 	JobIdemFailure failure = {
 		.run_id = lease->run_id,
 		.item_no = item->item_no,
@@ -100,7 +99,9 @@ LoseItem(const JobIdemJob *job, const JobIdemLease *lease, const LostItem *item)
 		.lost = Min(item->lost + 1, PG_INT16_MAX),
 		.kind = FAILURE_LOST,
 		.retry = true,
-		.message = "the lease ended before the item was finished",
+		.at_once = gone && item->lost == 0,
+		.message = gone ? "the claim's backend ended before the item was finished"
+						: "the lease ended before the item was finished",
 	};
 	TimestampTz retry_at;
 
@@ -139,12 +140,19 @@ JobIdemExpireHeld(const JobIdemJob *job, JobIdemLease *lease)
 	return n;
 }
 
+/* A lease that is overdue as far as was seen without a lock. */
+typedef struct Candidate
+{
+	int64 token;
+	bool backend_gone;
+} Candidate;
+
 typedef struct Expiry
 {
 	const JobIdemJob *job;
 	TimestampTz overdue;
 	bool all;
-	int64 token;
+	Candidate lease;
 	bool expired;
 } Expiry;
 
@@ -155,9 +163,11 @@ ExpireOne(void *argument)
 	Expiry *expiry = argument;
 	JobIdemLease lease;
 
-	if (!JobIdemLeaseGet(expiry->token, LEASE_TRY_UPDATE, &lease))
+	if (!JobIdemLeaseGet(expiry->lease.token, LEASE_TRY_UPDATE, &lease))
 		return;
-	if (lease.outcome != OUTCOME_OPEN || (!expiry->all && lease.deadline > expiry->overdue))
+	lease.backend_gone = expiry->lease.backend_gone;
+	if (lease.outcome != OUTCOME_OPEN ||
+		(!expiry->all && !lease.backend_gone && lease.deadline > expiry->overdue))
 		return;
 	JobIdemLeaseContext(&lease);
 	(void) JobIdemExpireHeld(expiry->job, &lease);
@@ -166,20 +176,44 @@ ExpireOne(void *argument)
 
 /* The same in a subtransaction; an error becomes a WARNING that names the lease. */
 static bool
-ExpireGuarded(Expiry *expiry, int64 token)
+ExpireGuarded(Expiry *expiry, const Candidate *lease)
 {
 	ErrorData *error;
 
-	expiry->token = token;
+	expiry->lease = *lease;
 	expiry->expired = false;
 	error = JobIdemTry(ExpireOne, expiry);
 	if (error == NULL)
 		return expiry->expired;
 	ereport(WARNING,
 			(errcode(error->sqlerrcode),
-			 errmsg("could not expire claim " INT64_FORMAT ": %s", token, error->message),
+			 errmsg("could not expire claim " INT64_FORMAT ": %s", lease->token, error->message),
 			 errhint("The other claims go on; this one is met again at the next tick.")));
 	return false;
+}
+
+/* Picks those out of the n leases found that are overdue; returns their number. */
+static uint64
+ReadCandidates(uint64 n, Candidate *leases)
+{
+	uint64 picked = 0;
+	uint64 i;
+	bool is_null;
+
+	/* the leases are read: no backend of theirs may be missing from what is read now */
+	JobIdemBackendsLook();
+	for (i = 0; i < n; i++)
+	{
+		TimestampTz start = DatumGetTimestampTz(JobIdemColumn(i, 4, &is_null));
+		bool gone = !is_null && !JobIdemBackendLives(JobIdemInt32(i, 3), start);
+
+		if (!gone && !JobIdemBool(i, 2))
+			continue;
+		leases[picked].token = JobIdemInt64(i, 1);
+		leases[picked].backend_gone = gone;
+		picked++;
+	}
+	return picked;
 }
 
 /*
@@ -191,8 +225,9 @@ JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, b
 {
 	Expiry expiry = {.job = job, .all = all};
 	JobIdemArgs args = {.n = 0};
-	int64 *tokens;
+	Candidate *leases;
 	uint64 page;
+	uint64 found;
 	uint64 n;
 	uint64 i;
 	int expired = 0;
@@ -204,19 +239,18 @@ JobIdemExpireOverdue(const JobIdemJob *job, int64 run_id, bool all, int limit, b
 	/* what is in use stays in front: where it fills a page, a larger one is read */
 	for (page = (uint64) limit * 4 + 16; expired < limit; page *= 8)
 	{
-		n = JobIdemRun(&find_overdue, &args, page);
-		tokens = palloc(Max(n, 1) * sizeof(int64));
-		for (i = 0; i < n; i++)
-			tokens[i] = JobIdemInt64(i, 1);
+		found = JobIdemRun(&find_overdue, &args, page);
+		leases = palloc(Max(found, 1) * sizeof(Candidate));
+		n = ReadCandidates(found, leases);
 		JobIdemFaultPoint("expire_found");
 		for (i = 0; i < n && expired < limit; i++)
 		{
 			CHECK_FOR_INTERRUPTS();
-			if (ExpireGuarded(&expiry, tokens[i]))
+			if (ExpireGuarded(&expiry, &leases[i]))
 				expired++;
 		}
-		pfree(tokens);
-		if (n < page)
+		pfree(leases);
+		if (found < page)
 			break;
 	}
 	*more = expired == limit;

@@ -5,7 +5,7 @@
  * (test/t/004_layers.pl holds it to that).
  *
  *   layer 0: compat job_idem state classify sound
- *   layer 1: clock fault spi lock_tag current
+ *   layer 1: clock fault spi lock_tag current backend
  *   layer 2: access backoff
  *   layer 3: event guarded lookup
  *   layer 4: lease open load dead_letter tally token

@@ -25,6 +25,28 @@ typedef enum JobIdemLeaseLock
 	LEASE_TRY_NO_KEY  /* heartbeat: passes KEY SHARE, skips what closes */
 } JobIdemLeaseLock;
 
+/*
+ * A statement about the open leases of run $1: only those that the tally has not counted can be
+ * open.
+ */
+#define JOB_IDEM_WITH_TALLY \
+	"WITH t AS MATERIALIZED (SELECT folded, behind FROM job_idem.tally WHERE run_id = $1) "
+#define JOB_IDEM_OPEN(cols, cond) \
+	"SELECT " cols " FROM job_idem.lease l" \
+	" WHERE l.run_id = $1 AND l.outcome = 'open' AND (" cond ")"
+#define JOB_IDEM_OPEN_ABOVE(cols, cond) \
+	JOB_IDEM_OPEN(cols, cond) \
+	" AND l.slice_no > (SELECT folded FROM t) UNION ALL "
+#define JOB_IDEM_OPEN_BEHIND(cols, cond) \
+	JOB_IDEM_OPEN(cols, cond) \
+	" AND l.slice_no = ANY ((SELECT behind FROM t)::integer[]) UNION ALL "
+#define JOB_IDEM_OPEN_PICKS(cols, cond) JOB_IDEM_OPEN(cols, cond) " AND l.pick_open IS NOT NULL"
+#define JOB_IDEM_OPEN_UNION(cols, cond) \
+	JOB_IDEM_OPEN_ABOVE(cols, cond) \
+	JOB_IDEM_OPEN_BEHIND(cols, cond) \
+	JOB_IDEM_OPEN_PICKS(cols, cond)
+#define JOB_IDEM_OPEN_LEASES(cols, cond) JOB_IDEM_WITH_TALLY JOB_IDEM_OPEN_UNION(cols, cond)
+
 typedef struct JobIdemLease
 {
 	int64 token;
@@ -36,6 +58,7 @@ typedef struct JobIdemLease
 	TimestampTz claimed_at;
 	TimestampTz deadline;
 	TimestampTz hard_deadline;
+	bool backend_gone; /* set by expiry: it was bound to a backend that is there no more */
 	/* from the run and the job, read after the lock */
 	int64 job_id;
 	char *job;

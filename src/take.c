@@ -29,16 +29,16 @@
 
 JOB_IDEM_STATEMENT(insert_slice,
 				   "INSERT INTO job_idem.lease (token, run_id, slice_no, n_items, worker, backend,"
-				   " claimed_at, deadline, hard_deadline)"
-				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)" ONE_LEASE_A_SLICE,
-				   9, INT8OID, INT8OID, INT4OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
-				   TIMESTAMPTZOID, TIMESTAMPTZOID);
+				   " claimed_at, deadline, hard_deadline, bound_start)"
+				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)" ONE_LEASE_A_SLICE,
+				   10, INT8OID, INT8OID, INT4OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(insert_picks,
 				   "INSERT INTO job_idem.lease (token, run_id, picks, n_items, worker, backend,"
-				   " claimed_at, deadline, hard_deadline, pick_open)"
-				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, true)",
-				   9, INT8OID, INT8OID, INT8ARRAYOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
-				   TIMESTAMPTZOID, TIMESTAMPTZOID);
+				   " claimed_at, deadline, hard_deadline, bound_start, pick_open)"
+				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, true)",
+				   10, INT8OID, INT8OID, INT8ARRAYOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID);
 
 /* A name for people, cut where too long. */
 char *
@@ -70,6 +70,7 @@ Insert(JobIdemClaim *claim, JobIdemStatement *statement, Datum what, int32 n_ite
 	JobIdemArg(&args, TimestampTzGetDatum(now));
 	JobIdemArg(&args, TimestampTzGetDatum(claim->deadline));
 	JobIdemArg(&args, TimestampTzGetDatum(hard));
+	JobIdemArgNullable(&args, TimestampTzGetDatum(MyStartTimestamp), !claim->bind);
 	if (JobIdemRunLatest(statement, &args, 0) == 0)
 		return false;
 	JobIdemCurrentAdd(claim->token, CURRENT_HOLD);

@@ -12,6 +12,7 @@ typedef struct JobIdemClaim
 	int64 run_id;
 	char *worker;
 	const Interval *lease; /* NULL: the job's */
+	bool bind;			   /* ends with this backend */
 	/* set by the claim */
 	int64 token;
 	TimestampTz deadline;

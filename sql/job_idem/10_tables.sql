@@ -245,6 +245,7 @@ CREATE TABLE job_idem.lease (
 	n_lost integer,
 	n_retried integer,
 	backend integer NOT NULL,
+	bound_start timestamptz,
 	pick_open boolean,
 	outcome text NOT NULL DEFAULT 'open',
 	worker text,
@@ -259,7 +260,8 @@ COMMENT ON COLUMN job_idem.lease.pick_open IS 'pick leases: true while open, fal
 COMMENT ON COLUMN job_idem.lease.n_failed IS 'failures reported under this lease; with n_done and n_lost it may be less than n_items, the rest was given back';
 COMMENT ON COLUMN job_idem.lease.n_retried IS 'of n_failed, those that led to a retry';
 COMMENT ON COLUMN job_idem.lease.n_lost IS 'items that the lease''s expiry took back';
-COMMENT ON COLUMN job_idem.lease.backend IS 'process id of the claiming backend, for people; behind a pooler it may serve others by now';
+COMMENT ON COLUMN job_idem.lease.backend IS 'process id of the claiming backend, for people and for bound claims; behind a pooler it may serve others by now';
+COMMENT ON COLUMN job_idem.lease.bound_start IS 'bound claims: when the claiming backend had started; the claim is overdue as soon as no backend has that process id and that start';
 
 CREATE TABLE job_idem.failure (
 	failure_id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('job_idem.failure_id_seq'),

@@ -29,7 +29,7 @@ INSERT INTO job_idem.privilege (level, object) VALUES
 	('worker', 'FUNCTION job_idem.add_items(bigint, text[], jsonb[])'),
 	('worker', 'FUNCTION job_idem.load_items(bigint, text)'),
 	('worker', 'FUNCTION job_idem.seal_run(bigint)'),
-	('worker', 'FUNCTION job_idem.claim_items(text, text, date, text, interval)'),
+	('worker', 'FUNCTION job_idem.claim_items(text, text, date, text, interval, boolean)'),
 	('worker', 'FUNCTION job_idem.claim_item(text, date, text, text, interval, jsonb, text)'),
 	('worker', 'FUNCTION job_idem.mark_all_done(bigint, bigint, text[])'),
 	('worker', 'FUNCTION job_idem.mark_done(bigint, text, jsonb)'),
