@@ -1,6 +1,5 @@
 -- postpone: gives one item back until later and counts no try, as often as one likes; one item far off holds up no
--- other (R14, as far as the verbs exist; the view `stuck` comes later); repeated it changes nothing; bad delays are
--- refused.
+-- other (R14, with test/t/029_postpone.pl and sql/stuck.sql); repeated it changes nothing; bad delays are refused.
 \set VERBOSITY sqlstate
 SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
 SELECT outcome FROM job_idem.define_job('postpone', batch_size => 400);
@@ -45,28 +44,5 @@ SET job_idem.clock_offset = 311040000;
 SELECT item_key, attempt FROM job_idem.claim_items('postpone');
 RESET job_idem.clock_offset;
 
--- often: no try counted, the row as wide as before, and not claimable before its time
-SELECT outcome FROM job_idem.define_job('postpone often', kind => 'keyed', max_attempts => 2);
-SELECT token FROM job_idem.claim_item('postpone often', '2026-11-30', 'k') \gset
-SELECT pg_column_size(i.*) AS width FROM job_idem.item i WHERE token = :token \gset
-DO $$
-DECLARE
-	c record;
-BEGIN
-	SELECT token, 'claimed' AS outcome, 1 AS attempt INTO c FROM job_idem.items WHERE job = 'postpone often';
-	FOR i IN 1..1000 LOOP
-		ASSERT c.outcome = 'claimed' AND c.attempt = 1;
-		PERFORM job_idem.postpone(c.token, 'k', '1 hour');
-		ASSERT (SELECT outcome FROM job_idem.claim_item('postpone often', '2026-11-30', 'k')) = 'waiting';
-		PERFORM set_config('job_idem.clock_offset', (i * 3600 - 0.000001)::text, false);
-		ASSERT (SELECT outcome FROM job_idem.claim_item('postpone often', '2026-11-30', 'k')) = 'waiting';
-		PERFORM set_config('job_idem.clock_offset', (i * 3600)::text, false);
-		SELECT * INTO c FROM job_idem.claim_item('postpone often', '2026-11-30', 'k');
-		COMMIT;
-	END LOOP;
-END
-$$;
-SELECT i.state, i.attempts, i.lost, pg_column_size(i.*) - :width AS grown
-FROM job_idem.item i JOIN job_idem.runs r USING (run_id) WHERE r.job = 'postpone often';
 SELECT count(*) FROM job_idem.failure f JOIN job_idem.runs r USING (run_id) WHERE r.job LIKE 'postpone%';
 SELECT r.run_key, a.* FROM job_idem.runs r, LATERAL job_idem.audit(r.run_id) a WHERE r.job LIKE 'postpone%';
