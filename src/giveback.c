@@ -109,8 +109,7 @@ RefuseInUse(int64 token)
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("a transaction is at work under claim " INT64_FORMAT, token),
 			 errdetail("Its work would be lost or done twice."),
-			 errhint("Wait for it, or end its backend with pg_terminate_backend, and"
-					 " call again.")));
+			 errhint("Wait for it, or end its backend with job_idem.end_holder, and call again.")));
 }
 
 PG_FUNCTION_INFO_V1(job_idem_expire_lease);

@@ -9,7 +9,7 @@
  *   layer 2: access backoff
  *   layer 3: event guarded lookup
  *   layer 4: lease open load dead_letter tally token
- *   layer 5: expire finish take definition watch
+ *   layer 5: expire finish take definition watch holder
  *   layer 6: heal
  *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
  *   layer 8: tick init

@@ -1,7 +1,8 @@
 /*
  * tick.c - CALL tick(): expiry, sealing of keyed runs past close_after, finish, retry budgets and
  * breakers. Bounded, and safe from any number of callers at once: what another tick has is
- * skipped, what another transaction holds is met again next time.
+ * skipped, what another transaction holds is met again next time. Where the job says so, a
+ * transaction that holds a claim past max_lease is ended.
  *
  * Commits by itself after each run and after each JOB_IDEM_EXPIRE_AT_ONCE leases, so that no
  * transaction is long and none has more subtransactions than a backend can cache. Everything it
@@ -20,6 +21,7 @@
 #include "expire.h"
 #include "finish.h"
 #include "guarded.h"
+#include "holder.h"
 #include "job_idem.h"
 #include "load.h"
 #include "lock_tag.h"
@@ -98,6 +100,8 @@ WorkOnRun(void *argument)
 	work->more = work->more && work->expired < MAX_EXPIRED;
 	if (work->more)
 		return;
+	if (job->terminate_at_max)
+		JobIdemEndHoldersPastMax(job, work->run_id);
 	CloseKeyedRun(job, work->run_id);
 	if (run.state == RUN_RUNNING)
 	{

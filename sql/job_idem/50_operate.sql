@@ -6,6 +6,13 @@ COMMENT ON FUNCTION job_idem.expire_lease(bigint, text) IS
 $$ends a claim before its time, on record; its unfinished items come back as after an expiry
 Returns their number; 0 if the claim was closed already. Errors: JI001 no such claim; 55P03 a transaction is at work under it; 22004 no reason; 42501.$$;
 
+CREATE FUNCTION job_idem.end_holder(token bigint) RETURNS integer[]
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_end_holder';
+COMMENT ON FUNCTION job_idem.end_holder(bigint) IS
+$$ends the backends whose open transactions hold a claim, on record; their work is rolled back whole
+Found by the locks on the claim, never by the backend that claimed. Waits up to 5 s for each, then a WARNING. A prepared transaction cannot be ended so: a WARNING names it.
+Returns the process ids that have ended; empty if nobody holds the claim. Errors: JI001 no such claim; 55006 the calling transaction holds it itself; 42501.$$;
+
 CREATE FUNCTION job_idem.replay(dead_letter_id bigint, note text DEFAULT NULL, payload jsonb DEFAULT NULL)
 	RETURNS boolean
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_replay';

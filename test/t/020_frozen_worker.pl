@@ -2,8 +2,8 @@
 #
 # A Python worker is stopped by SIGSTOP: between its write and mark_done, until another has finished the items, and between
 # its claim and its write. Then it goes on: its transaction fails with JI001, the ledger holds the other's rows alone. With
-# a natural key in the business table and a write not yet committed, the other waits for it on that key, the frozen one
-# goes on and is refused, and then the other finishes. Every verb of the stale worker is JI001. A live worker that is only
+# a natural key in the business table and a write not yet committed, the other waits for it on that key, `stuck` shows
+# who is waited for, the frozen one goes on and is refused, and then the other finishes. Every verb of the stale worker is JI001. A live worker that is only
 # cut off and whose writes are in transactions of their own is told by heartbeat and by mark_done.
 # K28, F13, F14, C01, C32.
 use strict;
@@ -115,6 +115,9 @@ $other->start_query(join ';', 'BEGIN', (map { "INSERT INTO settlement VALUES ('$
 $other->wait_blocked(20);
 is($cluster->safe_psql('postgres', 'SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (pg_blocking_pids(' . $other->pid . '))'),
 	1, 'natural key: the other waits for the frozen transaction');
+my $operator = session($cluster, options => '-c job_idem.clock_offset=400');
+my $frozen_pid = $operator->query("SELECT backend FROM job_idem.leases WHERE token = $token");
+is($operator->query('SELECT what, pid, token FROM job_idem.stuck'), "blocked|{$frozen_pid}|$next", 'natural key: stuck shows its pid');
 $stale->signal('CONT');
 $stale->input("\n");
 refused($stale, 'natural key');
@@ -126,6 +129,7 @@ while (my ($t, @more) = claim($other, 'natural key'))
 }
 is($cluster->safe_psql('postgres', 'SELECT count(*), sum(amount) FROM settlement'), '3|30', 'natural key: each settled once');
 is($cluster->safe_psql('postgres', "SELECT state FROM job_idem.runs WHERE run_id = $run"), 'done', 'natural key: the run is done');
+is($operator->query('SELECT count(*) FROM job_idem.stuck'), 0, 'natural key: nothing is stuck any more');
 audit_empty($cluster, $run);
 
 # Cut off but alive: W1 works on while W2 has the items. In one transaction with mark_done nothing of W1's stays.
