@@ -51,6 +51,8 @@ SELECT dead_letter_id FROM job_idem.dead_letters WHERE run_id = :run_id \gset
 SELECT token FROM job_idem.claim_items('access x') LIMIT 1 \gset
 SELECT outcome FROM job_idem.open_run('access y', '2026-11-30');
 
+SELECT job_idem.define_calendar('access');
+
 -- Runs a call as a role and undoes it: yes, no (42501), or what else became of it.
 CREATE FUNCTION pg_temp.may(role name, call text) RETURNS text STRICT LANGUAGE plpgsql AS $$
 BEGIN
@@ -76,6 +78,10 @@ INSERT INTO call VALUES
 	('failures', 'SELECT FROM job_idem.failures'),
 	('error_rules', 'SELECT FROM job_idem.error_rules'),
 	('stuck', 'SELECT FROM job_idem.stuck'),
+	('calendars', 'SELECT FROM job_idem.calendars'),
+	('calendar_days', 'SELECT FROM job_idem.calendar_days'),
+	('is_open_day', $$SELECT job_idem.is_open_day('access', '2026-11-30')$$),
+	('shift_open_days', $$SELECT job_idem.shift_open_days('access', '2026-11-30', 1)$$),
 	('version', 'SELECT job_idem.version()'),
 	('now', 'SELECT job_idem.now()'),
 	('may_view', 'SELECT job_idem.may_view(1)'),
@@ -107,6 +113,10 @@ INSERT INTO call VALUES
 	('drop_job', $$SELECT job_idem.drop_job('access x keyed')$$),
 	('grant_worker', $$SELECT job_idem.grant_worker('access x', 'access_nobody')$$),
 	('revoke_worker', $$SELECT job_idem.revoke_worker('access x', 'access_own_worker')$$),
+	('define_calendar', $$SELECT job_idem.define_calendar('access')$$),
+	('set_calendar_day', $$SELECT job_idem.set_calendar_day('access', '2026-11-30', true)$$),
+	('load_calendar', $$SELECT job_idem.load_calendar('access', 'SELECT date ''2026-11-30'', true')$$),
+	('drop_calendar', $$SELECT job_idem.drop_calendar('access')$$),
 	('cancel_run', 'SELECT job_idem.cancel_run(' || :run_id || $$, 'test')$$),
 	('pause_run', 'SELECT job_idem.pause_run(' || :run_id || $$, 'test')$$),
 	('resume_run', 'SELECT job_idem.resume_run(' || :run_id || ')'),

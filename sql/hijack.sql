@@ -44,7 +44,8 @@ BEGIN
 			made.oprname, made.left_type, made.right_type, made.n);
 	END LOOP;
 	FOR made IN SELECT unnest('{epoch,job,job_version,access,job_worker,run,run_trigger,tally,item,lease,failure,
-		dead_letter,event,privilege,jobs,runs,items,leases,progress,dead_letters}'::name[]) AS relation
+		dead_letter,event,privilege,calendar,calendar_day,jobs,runs,items,leases,progress,dead_letters,calendars,
+		calendar_days}'::name[]) AS relation
 	LOOP
 		EXECUTE format('CREATE TEMP TABLE %I (nothing integer)', made.relation);
 		EXECUTE format('CREATE TABLE hijack.%I (nothing integer)', made.relation);
@@ -128,6 +129,14 @@ CALL job_idem.tick();
 SELECT job_idem.backoff_delay(3, key => 'k') OPERATOR(pg_catalog.>) '0' AS delay;
 SELECT job_idem.advance_epoch('test');
 SELECT job_idem.pause_job('hijack'), job_idem.resume_job('hijack'), job_idem.drop_job('hijack');
+SELECT job_idem.define_calendar('hijack', 'MON-FRI', days_query => $$VALUES ('2026-12-25'::pg_catalog.date, false)$$);
+SELECT job_idem.define_calendar('hijack', 'MON-SAT', 'changed');
+SELECT job_idem.set_calendar_day('hijack', '2026-12-26', true), job_idem.set_calendar_day('hijack', '2026-12-26', NULL);
+SELECT * FROM job_idem.load_calendar('hijack', $$VALUES ('2026-12-25'::pg_catalog.date, true, 'x'),
+	('2026-12-26'::pg_catalog.date, false, 'x')$$);
+SELECT job_idem.define_calendar('hijack', days_query => $$VALUES ('2026-12-26'::pg_catalog.date, false)$$);
+SELECT job_idem.is_open_day('hijack', '2026-12-26'), job_idem.shift_open_days('hijack', '2026-12-25', 1);
+SELECT job_idem.define_calendar('hijack 2'), job_idem.drop_calendar('hijack 2');
 CREATE ROLE hijack_role;
 SELECT job_idem.grant_access('hijack_role', 'operator');
 SELECT job_idem.grant_worker('hijack list', 'hijack_role');
@@ -141,6 +150,8 @@ ORDER BY run_id USING OPERATOR(pg_catalog.<), item_no USING OPERATOR(pg_catalog.
 SELECT outcome, overdue, lease_kind, n_items, n_done FROM job_idem.leases ORDER BY token USING OPERATOR(pg_catalog.<);
 SELECT run_key, done, dead, total, percent, bar FROM job_idem.progress ORDER BY run_id USING OPERATOR(pg_catalog.<);
 SELECT item_key, status, reason, note FROM job_idem.dead_letters ORDER BY dead_letter_id USING OPERATOR(pg_catalog.<);
+SELECT calendar, open_days, n_opened, n_closed, last_exception, note FROM job_idem.calendars;
+SELECT calendar, day, is_open, note FROM job_idem.calendar_days;
 SELECT * FROM job_idem.audit(:run_id);
 SELECT * FROM job_idem.audit(:list_id);
 RESET ROLE;

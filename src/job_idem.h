@@ -13,6 +13,11 @@
  *   layer 6: heal
  *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
  *   layer 7: replay
+ *   layer 4: lease open load dead_letter tally token calendar
+ *   layer 5: expire finish take definition watch day_list
+ *   layer 6: heal
+ *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
+ *   layer 7: calendar_define
  *   layer 8: tick init
  */
 #ifndef JOB_IDEM_H

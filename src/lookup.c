@@ -248,6 +248,14 @@ JobIdemInt64Argument(FunctionCallInfo fcinfo, int i, const char *name)
 	return PG_GETARG_INT64(i);
 }
 
+int32
+JobIdemInt32Argument(FunctionCallInfo fcinfo, int i, const char *name)
+{
+	if (PG_ARGISNULL(i))
+		RefuseNull(name);
+	return PG_GETARG_INT32(i);
+}
+
 DateADT
 JobIdemDateArgument(FunctionCallInfo fcinfo, int i, const char *name)
 {

@@ -79,6 +79,7 @@ extern void JobIdemRequireReadCommitted(void);
 extern char *JobIdemTextArgument(FunctionCallInfo fcinfo, int i, const char *name);
 extern char *JobIdemTextArgumentOrNull(FunctionCallInfo fcinfo, int i);
 extern char *JobIdemKeyArgument(FunctionCallInfo fcinfo, int i, const char *name);
+extern int32 JobIdemInt32Argument(FunctionCallInfo fcinfo, int i, const char *name);
 extern int64 JobIdemInt64Argument(FunctionCallInfo fcinfo, int i, const char *name);
 extern DateADT JobIdemDateArgument(FunctionCallInfo fcinfo, int i, const char *name);
 extern const char *JobIdemShown(const char *words);
