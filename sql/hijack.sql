@@ -44,8 +44,8 @@ BEGIN
 			made.oprname, made.left_type, made.right_type, made.n);
 	END LOOP;
 	FOR made IN SELECT unnest('{epoch,job,job_version,access,job_worker,run,run_trigger,tally,item,lease,failure,
-		dead_letter,event,privilege,calendar,calendar_day,jobs,runs,items,leases,progress,dead_letters,calendars,
-		calendar_days}'::name[]) AS relation
+		dead_letter,event,privilege,calendar,calendar_day,dependency,jobs,runs,items,leases,progress,dead_letters,calendars,
+		calendar_days,dependencies}'::name[]) AS relation
 	LOOP
 		EXECUTE format('CREATE TEMP TABLE %I (nothing integer)', made.relation);
 		EXECUTE format('CREATE TABLE hijack.%I (nothing integer)', made.relation);
@@ -137,6 +137,10 @@ SELECT * FROM job_idem.load_calendar('hijack', $$VALUES ('2026-12-25'::pg_catalo
 SELECT job_idem.define_calendar('hijack', days_query => $$VALUES ('2026-12-26'::pg_catalog.date, false)$$);
 SELECT job_idem.is_open_day('hijack', '2026-12-26'), job_idem.shift_open_days('hijack', '2026-12-25', 1);
 SELECT job_idem.define_calendar('hijack 2'), job_idem.drop_calendar('hijack 2');
+SELECT job_idem.add_dependency('hijack list', 'hijack keyed'), job_idem.add_dependency('hijack keyed', 'hijack keyed', -1);
+SELECT job_idem.add_dependency('hijack keyed', 'hijack list');
+SELECT job_idem.drop_dependency('hijack keyed', 'hijack keyed', -1);
+SELECT job_idem.dag(), job_idem.dag('mermaid', 'hijack list');
 CREATE ROLE hijack_role;
 SELECT job_idem.grant_access('hijack_role', 'operator');
 SELECT job_idem.grant_worker('hijack list', 'hijack_role');
@@ -152,6 +156,7 @@ SELECT run_key, done, dead, total, percent, bar FROM job_idem.progress ORDER BY 
 SELECT item_key, status, reason, note FROM job_idem.dead_letters ORDER BY dead_letter_id USING OPERATOR(pg_catalog.<);
 SELECT calendar, open_days, n_opened, n_closed, last_exception, note FROM job_idem.calendars;
 SELECT calendar, day, is_open, note FROM job_idem.calendar_days;
+SELECT job, upstream, date_offset, offset_unit, on_skipped, upstream_dropped FROM job_idem.dependencies;
 SELECT * FROM job_idem.audit(:run_id);
 SELECT * FROM job_idem.audit(:list_id);
 RESET ROLE;

@@ -17,7 +17,7 @@
  *   layer 5: expire finish take definition watch day_list
  *   layer 6: heal
  *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
- *   layer 7: calendar_define
+ *   layer 7: calendar_define dependency dag
  *   layer 8: tick init
  */
 #ifndef JOB_IDEM_H

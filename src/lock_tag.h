@@ -12,7 +12,8 @@ typedef enum JobIdemLockClass
 	LOCK_KEY,
 	LOCK_RUN_KEY, /* opening a keyed run */
 	LOCK_EPOCH,
-	LOCK_TICK /* a run that a tick is working on */
+	LOCK_TICK, /* a run that a tick is working on */
+	LOCK_GRAPH /* adding a dependency; waits, after job rows and before a run lock */
 } JobIdemLockClass;
 
 /* keys of a run share so many tags, so that a transaction cannot fill the shared lock table */

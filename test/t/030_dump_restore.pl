@@ -31,6 +31,8 @@ $cluster->safe_psql('postgres', <<"SQL");
 SELECT FROM job_idem.define_job('settle', batch_size => 20, lease => '5 min', max_attempts => 7);
 SELECT FROM job_idem.grant_worker('settle', 'clerk');
 SELECT FROM job_idem.grant_access('boss', 'operator');
+SELECT FROM job_idem.add_dependency('settle', 'finished', -1, 'block');
+SELECT FROM job_idem.add_dependency('partial', 'settle');
 SELECT FROM job_idem.define_calendar('bank', 'SUN-THU', days_query => \$\$SELECT DATE '$DATE', false, 'closed'\$\$);
 SELECT FROM job_idem.define_job('loading');
 SELECT FROM job_idem.open_run('loading', '$DATE', params => '{"a": "\u00e9"}');
@@ -84,6 +86,7 @@ SELECT md5(string_agg(i::text, ',' ORDER BY run_id, item_no)) FROM job_idem.item
 SELECT md5(string_agg(i::text, ',' ORDER BY token)) FROM job_idem.lease i;
 SELECT md5(string_agg(i::text, ',' ORDER BY job)) FROM job_idem.jobs i;
 SELECT md5(string_agg(i::text, ',' ORDER BY run_id)) FROM job_idem.runs i;
+SELECT md5(string_agg(i::text, ',' ORDER BY i::text)) FROM job_idem.dependencies i;
 SELECT i, d FROM job_idem.calendars i JOIN job_idem.calendar_days d USING (calendar);
 SQL
 my $before = $cluster->safe_psql('postgres', $counts);
