@@ -8,16 +8,11 @@
  *   layer 1: clock fault spi lock_tag current backend
  *   layer 2: access backoff
  *   layer 3: event guarded lookup
- *   layer 4: lease open load dead_letter tally token
- *   layer 5: expire finish take definition watch holder
- *   layer 6: heal
- *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
- *   layer 7: replay
  *   layer 4: lease open load dead_letter tally token calendar
- *   layer 5: expire finish take definition watch day_list
+ *   layer 5: expire finish take definition watch holder day_list
  *   layer 6: heal
  *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
- *   layer 7: calendar_define dependency dag
+ *   layer 7: replay calendar_define dependency dag
  *   layer 8: tick init
  */
 #ifndef JOB_IDEM_H
