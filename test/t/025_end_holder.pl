@@ -24,7 +24,7 @@ sub outcome { my ($token) = @_; return value("SELECT outcome FROM job_idem.claim
 
 sub events { my ($of) = @_; return value("SELECT verb, detail->>'pids', detail->>'reason' FROM job_idem.event WHERE run_id = $of AND verb = 'end_holder'"); }
 
-sub lives { my ($session) = @_; return $session->query('SELECT 1') eq '1'; }
+sub lives { my ($session) = @_; return $session->query_error('SELECT 1') eq ''; }
 
 sub pids { return '{' . join(',', sort { $a <=> $b } map { $_->pid } @_) . '}'; }
 
