@@ -109,6 +109,8 @@ INSERT INTO call VALUES
 	('release', 'SELECT job_idem.release(' || :token || ')'),
 	('heartbeat', 'SELECT job_idem.heartbeat(' || :token || ')'),
 	('hold', 'SELECT job_idem.hold(' || :token || ')'),
+	('step_done', 'SELECT job_idem.step_done(' || :token || $$, 'c', 's')$$),
+	('steps', 'SELECT FROM job_idem.steps(' || :token || $$, 'c')$$),
 	('define_job', $$SELECT job_idem.define_job('access x')$$),
 	('pause_job', $$SELECT job_idem.pause_job('access x')$$),
 	('resume_job', $$SELECT job_idem.resume_job('access x')$$),

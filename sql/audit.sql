@@ -74,6 +74,8 @@ SELECT n_slices FROM job_idem.seal_run(:cancelled_id);
 SELECT count(*) FROM job_idem.claim_items('audit', run_key => '2026-12-05');
 SELECT job_idem.cancel_run(:cancelled_id, 'enough');
 
+-- an item done in steps
+SELECT job_idem.step_done(:p2, 'i13', 'one'), job_idem.step_done(:p2, 'i13', 'two', '1');
 -- last, since any idle claim would count it
 SELECT job_idem.mark_done(:p2, 'i13');
 
@@ -90,7 +92,7 @@ CREATE TEMP TABLE damage (n integer GENERATED ALWAYS AS IDENTITY, invariant text
 CREATE TEMP TABLE named (name text, id bigint);
 INSERT INTO named VALUES ('t0', :t0), ('t1', :t1), ('t2', :t2), ('t3', :t3), ('t4', :t4), ('p1', :p1), ('p2', :p2), ('p3', :p3),
 	('p4', :p4), ('run', :run_id), ('done', :done_id), ('partial', :partial_id), ('keyed', :keyed_id), ('loading', :loading_id),
-	('empty', :empty_id), ('cancelled', :cancelled_id), ('done_token', :done_token), ('key_token', :key_token);
+	('empty', :empty_id), ('cancelled', :cancelled_id), ('done_token', :done_token), ('key_token', :key_token), ('nowhere', -1);
 INSERT INTO damage (invariant, run_id, statement)
 SELECT d.invariant, n.id, d.statement FROM (VALUES
 	(1, 'run', 'claimed_is_held', $$UPDATE item SET token = #p1 WHERE run_id = #run AND item_key = 'i14'$$),
@@ -187,6 +189,9 @@ SELECT d.invariant, n.id, d.statement FROM (VALUES
 	(83, 'done', 'ended_is_counted', $$UPDATE tally SET folded = -1 WHERE run_id = #done$$),
 	(84, 'done', 'ended_is_counted', $$UPDATE tally SET behind = '{0}' WHERE run_id = #done$$),
 	(85, 'run', 'run_exists', $$DELETE FROM run WHERE run_id = #run$$),
+	(102, 'run', 'step_has_item', $$UPDATE item_step SET item_key = 'ghost' WHERE run_id = #run AND step = 'two'$$),
+	(103, 'run', 'step_has_lease', $$UPDATE item_step SET token = #done_token WHERE run_id = #run AND step = 'two'$$),
+	(104, 'nowhere', 'run_exists', $$UPDATE item_step SET run_id = -1 WHERE run_id = #run AND step = 'two'$$),
 	(86, '-', '-', $$UPDATE run SET purged_at = now() WHERE run_id = #done; DELETE FROM item WHERE run_id = #done;
 		DELETE FROM lease WHERE run_id = #done; DELETE FROM failure WHERE run_id = #done$$)
 	) AS d (n, name, invariant, statement) LEFT JOIN named n USING (name) ORDER BY d.n;

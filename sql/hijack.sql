@@ -44,7 +44,7 @@ BEGIN
 			made.oprname, made.left_type, made.right_type, made.n);
 	END LOOP;
 	FOR made IN SELECT unnest('{epoch,job,job_version,access,job_worker,run,run_trigger,tally,item,lease,failure,
-		dead_letter,event,privilege,calendar,calendar_day,dependency,jobs,runs,items,leases,progress,dead_letters,calendars,
+		dead_letter,item_step,event,privilege,calendar,calendar_day,dependency,jobs,runs,items,leases,progress,dead_letters,calendars,
 		calendar_days,dependencies}'::name[]) AS relation
 	LOOP
 		EXECUTE format('CREATE TEMP TABLE %I (nothing integer)', made.relation);
@@ -87,6 +87,8 @@ SELECT * FROM job_idem.add_items(:list_id, '{late}');
 SELECT token FROM job_idem.claim_items('hijack') LIMIT 1 \gset
 SELECT job_idem.hold(:token, 'a');
 SELECT job_idem.heartbeat(:token, '1 minute');
+SELECT job_idem.step_done(:token, 'a', 'step', '{"result": 1}');
+SELECT step, result FROM job_idem.steps(:token, 'a');
 SELECT job_idem.mark_done(:token, 'a', '{"result": 1}');
 SELECT job_idem.mark_done(:token, 'a');
 SELECT state FROM job_idem.mark_failed(:token, 'b', 'message', '40001');

@@ -44,6 +44,8 @@ SELECT state FROM job_idem.mark_failed(:token, repeat('k', 2 * 1024 * 1024), 'x'
 SELECT job_idem.mark_done(:token, repeat('k', 2 * 1024 * 1024));
 SELECT job_idem.postpone(:token, repeat('k', 2 * 1024 * 1024), '1 s');
 SELECT job_idem.hold(:token, repeat('k', 2 * 1024 * 1024));
+SELECT job_idem.step_done(:token, repeat('k', 2 * 1024 * 1024), 's');
+SELECT * FROM job_idem.steps(:token, repeat('k', 2 * 1024 * 1024));
 SELECT job_idem.mark_done_many(:token, ARRAY[repeat('k', 2 * 1024 * 1024)]);
 SELECT job_idem.mark_all_done(:token, 95, ARRAY[repeat('k', 2 * 1024 * 1024)]);
 

@@ -46,6 +46,9 @@ SELECT job_idem.mark_done(:token, 'a');
 CALL pg_temp.say('SELECT job_idem.mark_done(TOKEN, ''a'')');
 CALL pg_temp.say('SELECT job_idem.mark_done_many(TOKEN, ''{a,b}'')');
 CALL pg_temp.say('SELECT job_idem.mark_all_done(TOKEN, 3)');
+SELECT job_idem.step_done(:token, 'b', 'fetch', '1');
+CALL pg_temp.say('SELECT job_idem.step_done(TOKEN, ''b'', ''fetch'')');
+CALL pg_temp.say('SELECT job_idem.step_done(TOKEN, ''b'', '''')');
 SELECT job_idem.mark_all_done(:token, 2, '{a}');
 CALL pg_temp.say('SELECT job_idem.mark_all_done(TOKEN, 2, ''{a}'')');
 -- JI001 after the end of a claim, and past max_lease
@@ -53,6 +56,7 @@ SELECT min(token) AS other FROM job_idem.claim_items('messages') \gset
 INSERT INTO ids VALUES ('OTHER', :'other');
 SET job_idem.clock_offset = 4000;
 CALL pg_temp.say('SELECT job_idem.hold(OTHER)');
+CALL pg_temp.say('SELECT job_idem.step_done(OTHER, ''d'', ''fetch'')');
 SELECT job_idem.expire_lease(:other, 'x');
 CALL pg_temp.say('SELECT job_idem.heartbeat(OTHER)');
 CALL pg_temp.say('SELECT job_idem.mark_all_done(OTHER, 1)');

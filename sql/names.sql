@@ -27,7 +27,9 @@ BEGIN
 	SELECT token INTO t FROM job_idem.claim_items(name, worker => name, run_key => name) c
 	WHERE c.item_key = name AND payload = to_jsonb(name);
 	ASSERT (SELECT outcome FROM job_idem.claim_item(name, '2026-11-30', name, run_key => name)) = 'busy';
-	PERFORM job_idem.hold(t, name), job_idem.heartbeat(t), job_idem.mark_done(t, name, to_jsonb(name));
+	PERFORM job_idem.hold(t, name), job_idem.step_done(t, name, name, to_jsonb(name)), job_idem.heartbeat(t),
+		job_idem.mark_done(t, name, to_jsonb(name));
+	ASSERT (SELECT count(*) FROM job_idem.steps(t, name) WHERE step = name AND result = to_jsonb(name)) = 1;
 	PERFORM job_idem.mark_failed(t, 'b', name, name, name, false);
 	SELECT dead_letter_id INTO d FROM job_idem.dead_letters WHERE job = name AND message = name;
 	ASSERT job_idem.replay(d, name, to_jsonb(name));

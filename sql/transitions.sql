@@ -123,6 +123,7 @@ BEGIN
 			WHEN 'heartbeat' THEN PERFORM job_idem.heartbeat(b.claim);
 			WHEN 'hold' THEN PERFORM job_idem.hold(b.claim);
 			WHEN 'hold, item' THEN PERFORM job_idem.hold(b.claim, 'k');
+			WHEN 'step_done' THEN PERFORM job_idem.step_done(b.claim, 'k', 's');
 			WHEN 'expire_lease' THEN PERFORM job_idem.expire_lease(b.claim, 'x');
 			WHEN 'replay' THEN PERFORM job_idem.replay(b.letter);
 			WHEN 'discard' THEN PERFORM job_idem.discard(b.letter);
@@ -150,7 +151,7 @@ BEGIN
 		done as a whole,dead,"claimed, run cancelled","claimed, run cancelled with force","keyed, not there","keyed, claimed",
 		run loading,run blocked,run over,"run over, with a dead letter",run done,run partial}'::text[] LOOP
 		FOREACH verb IN ARRAY '{open_run,add_items,seal_run,cancel_run,claim_items,claim_item,mark_done,mark_done_many,
-			mark_all_done,mark_failed,"mark_failed, business",postpone,release,heartbeat,hold,"hold, item",expire_lease,expiry,
+			mark_all_done,mark_failed,"mark_failed, business",postpone,release,heartbeat,hold,"hold, item",step_done,expire_lease,expiry,
 			replay,discard}'::text[] LOOP
 			CALL pg_temp.try(state, verb);
 		END LOOP;

@@ -47,7 +47,9 @@
 	"   PARTITION BY f.item_key ORDER BY f.failure_id) AS token_before" \
 	" FROM job_idem.failure f CROSS JOIN r WHERE f.run_id = $1 AND NOT r.is_purged)," \
 	"d AS MATERIALIZED (SELECT d.dead_letter_id, d.item_key, d.status" \
-	" FROM job_idem.dead_letter d CROSS JOIN r WHERE d.run_id = $1 AND NOT r.is_purged),"
+	" FROM job_idem.dead_letter d CROSS JOIN r WHERE d.run_id = $1 AND NOT r.is_purged)," \
+	"e AS MATERIALIZED (SELECT e.item_key, e.step, e.token" \
+	" FROM job_idem.item_step e CROSS JOIN r WHERE e.run_id = $1 AND NOT r.is_purged),"
 
 /* The items, plain (p), and with the leases of slice (s) and token (t) and what is filed (i). */
 #define ITEMS \
@@ -159,7 +161,12 @@
 	"  CASE WHEN p.item_key IS NULL THEN 'letter_has_item' END," \
 	"  CASE WHEN d.status = 'open' AND p.state <> 'dead' THEN 'letter_is_dead' END" \
 	" ], NULL)), d.item_key, NULL, format('dead letter %s is %s', d.dead_letter_id, d.status)" \
-	" FROM d LEFT JOIN p USING (item_key)"
+	" FROM d LEFT JOIN p USING (item_key)" \
+	" UNION ALL SELECT unnest(array_remove(ARRAY[" \
+	"  CASE WHEN l.token IS NULL THEN 'step_has_lease' END," \
+	"  CASE WHEN p.item_key IS NULL THEN 'step_has_item' END" \
+	" ], NULL)), e.item_key, e.token, format('step %s', e.step)" \
+	" FROM e LEFT JOIN l USING (token) LEFT JOIN p USING (item_key)"
 
 #define RUN_VIOLATIONS \
 	" UNION ALL SELECT v.invariant, NULL, NULL, v.detail FROM r, n, c, LATERAL (VALUES" \
@@ -208,6 +215,7 @@
 	"  ('lease', EXISTS (SELECT FROM job_idem.lease WHERE run_id = $1))," \
 	"  ('failure', EXISTS (SELECT FROM job_idem.failure WHERE run_id = $1))," \
 	"  ('dead_letter', EXISTS (SELECT FROM job_idem.dead_letter WHERE run_id = $1))," \
+	"  ('item_step', EXISTS (SELECT FROM job_idem.item_step WHERE run_id = $1))," \
 	"  ('run_trigger', EXISTS (SELECT FROM job_idem.run_trigger WHERE run_id = $1))," \
 	"  ('tally', EXISTS (SELECT FROM job_idem.tally WHERE run_id = $1))" \
 	" ) AS v (name, has_rows) WHERE v.has_rows AND NOT EXISTS (SELECT FROM r)"

@@ -9,7 +9,6 @@
 
 #include "access.h"
 #include "clock.h"
-#include "current.h"
 #include "job_idem.h"
 #include "lease.h"
 #include "lookup.h"
@@ -27,20 +26,9 @@ job_idem_hold(PG_FUNCTION_ARGS)
 	char *key = JobIdemTextArgumentOrNull(fcinfo, 1);
 	JobIdemScope scope;
 	JobIdemLease lease;
-	JobIdemItem item;
 
 	JobIdemEnter(&scope);
-	JobIdemLeaseFence(token, LEASE_KEY_SHARE, &lease);
-	if (key != NULL)
-		JobIdemLeaseLockItem(&lease, key, &item);
-	JobIdemLeaseRequireOpen(&lease);
-	if (JobIdemNow() > lease.hard_deadline)
-	{
-		const char *end = timestamptz_to_str(lease.hard_deadline);
-
-		JobIdemStaleToken(token, psprintf("It is past its hard deadline, %s.", end));
-	}
-	JobIdemCurrentAdd(token, CURRENT_HOLD);
+	JobIdemLeaseHold(token, key, &lease);
 	JobIdemLeave(&scope);
 	PG_RETURN_VOID();
 }

@@ -12,7 +12,7 @@
  *   layer 5: expire finish take definition watch holder day_list
  *   layer 6: heal
  *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
- *   layer 7: replay calendar_define dependency dag
+ *   layer 7: replay step calendar_define dependency dag
  *   layer 8: tick init
  */
 #ifndef JOB_IDEM_H

@@ -329,6 +329,30 @@ JobIdemLeaseLockItem(const JobIdemLease *lease, const char *key, JobIdemItem *it
 }
 
 /*
+ * The beginning of a verb that does something under a claim without completing it: the lease, and
+ * the item if one is named, are the transaction's until it ends, and the claim is one of its
+ * current claims. Unlike a completion it is refused past the hard deadline (JI001), so that no
+ * holder can go on for ever.
+ */
+void
+JobIdemLeaseHold(int64 token, const char *key, JobIdemLease *lease)
+{
+	JobIdemItem item;
+
+	JobIdemLeaseFence(token, LEASE_KEY_SHARE, lease);
+	if (key != NULL)
+		JobIdemLeaseLockItem(lease, key, &item);
+	JobIdemLeaseRequireOpen(lease);
+	if (JobIdemNow() > lease->hard_deadline)
+	{
+		const char *end = timestamptz_to_str(lease->hard_deadline);
+
+		JobIdemStaleToken(token, psprintf("It is past its hard deadline, %s.", end));
+	}
+	JobIdemCurrentAdd(token, CURRENT_HOLD);
+}
+
+/*
  * Counts the lease's items that are unfinished and those done under it, as the newest snapshot
  * shows them.
  */

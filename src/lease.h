@@ -86,6 +86,7 @@ extern JobIdemFenced *JobIdemLeaseFenceItem(int64 token, JobIdemLease *lease);
 extern void JobIdemLeaseLazyClose(JobIdemFenced *fenced, int64 item_no);
 extern void JobIdemLeaseRequireOpen(const JobIdemLease *lease);
 extern void JobIdemLeaseLockItem(const JobIdemLease *lease, const char *key, JobIdemItem *item);
+extern void JobIdemLeaseHold(int64 token, const char *key, JobIdemLease *lease);
 extern void JobIdemLeaseRefuse(int64 token, const char *const *keys, int n_keys);
 
 extern void JobIdemLeaseCensus(const JobIdemLease *lease, int64 *n_left, int64 *n_done);

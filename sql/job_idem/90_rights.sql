@@ -48,6 +48,8 @@ INSERT INTO job_idem.privilege (level, object) VALUES
 	('worker', 'FUNCTION job_idem.release(bigint)'),
 	('worker', 'FUNCTION job_idem.heartbeat(bigint, interval)'),
 	('worker', 'FUNCTION job_idem.hold(bigint, text)'),
+	('worker', 'FUNCTION job_idem.step_done(bigint, text, text, jsonb)'),
+	('worker', 'FUNCTION job_idem.steps(bigint, text)'),
 	('operator', $$FUNCTION job_idem.define_job(text, text, text, text, text, text, integer, text, text, interval,
 		interval, integer, text, text, interval, interval, interval, text, integer, interval, double precision, interval,
 		text, double precision, double precision, interval, integer, text, interval, integer)$$),

@@ -44,7 +44,8 @@ with psycopg.connect(autocommit=True) as c:
         print('refused', e.sqlstate, flush=True)
     for verb in ("mark_done(%d, 'k1')", "mark_done_many(%d, '{k1,k2}')", "mark_all_done(%d, 3)", "mark_failed(%d, 'k1', 'x')",
                  "mark_failed(%d, 'k1', 'x', transient => false)", "postpone(%d, 'k1', '1 min')", "release(%d)",
-                 "heartbeat(%d)", "heartbeat(%d, '1 h')", "hold(%d)", "hold(%d, 'k1')"):
+                 "heartbeat(%d)", "heartbeat(%d, '1 h')", "hold(%d)", "hold(%d, 'k1')",
+                 "step_done(%d, 'k1', 'a step')"):
         try:
             c.execute("SELECT job_idem." + verb % token)
             print('accepted', verb, flush=True)
@@ -83,7 +84,7 @@ sub refused
 	like($stale->output, qr/^refused JI001$/m, "$name: the stale transaction is refused");
 	unlike($stale->output, qr/^accepted|^committed/m, "$name: no verb of the stale worker is accepted");
 	my @stale = $stale->output =~ /^stale (\w+ JI001)$/mg;
-	is(scalar @stale, 11, "$name: each is JI001") or diag($stale->output);
+	is(scalar @stale, 12, "$name: each is JI001") or diag($stale->output);
 	like($stale->output, qr/'status', 'expired', 0/, "$name: claim_status says what became of it");
 	is($stale->wait, 0, "$name: the worker ends");
 	return;

@@ -66,7 +66,7 @@ $worker->query("SELECT job_idem.release($token)");
 $worker->query("SELECT job_idem.expire_lease($token, 'test')");
 my ($held, @held) = claim($worker, 'settle');
 $worker->query("BEGIN; " . write_items($held, @held[ 0 .. 2 ]) . join('', map { "SELECT job_idem.mark_done($held, '$_');" } @held[ 0 .. 2 ])
-	  . " SELECT job_idem.mark_failed($held, '$held[3]', 'later', '40001'); COMMIT");
+	  . " SELECT job_idem.mark_failed($held, '$held[3]', 'later', '40001'); SELECT job_idem.step_done($held, '$held[4]', 'half', '{\"rate\": 2}'); COMMIT");
 my ($picked, @picked) = claim($worker, 'settle');
 tick($cluster);
 is($cluster->safe_psql('postgres', "SELECT string_agg(DISTINCT state, ' ' ORDER BY state) FROM job_idem.runs"),
@@ -126,6 +126,8 @@ sub check_restored
 	  for "heartbeat($later)", "release($later)", "hold($later)", "mark_all_done($later, 10)";
 	is($one->query("SELECT outcome, n_done, n_left FROM job_idem.claim_status($held)"), 'open|3|6',
 		"$name: the claim that was held is held still");
+	is($one->query("SELECT step, result, token = $held FROM job_idem.steps($held, '$held[4]')"), 'half|{"rate": 2}|t',
+		"$name: and knows the steps of its items");
 	work_on($one, $new, @new);
 
 	# no key collision in any table that a sequence feeds
