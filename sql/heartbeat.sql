@@ -120,7 +120,7 @@ SELECT p.proname, a.name, format_type(a.type, NULL)
 FROM pg_catalog.pg_proc p,
 	LATERAL (SELECT unnest(p.proargnames) AS name, unnest(coalesce(p.proallargtypes, p.proargtypes::oid[])) AS type,
 		unnest(coalesce(p.proargmodes, array_fill('i'::"char", ARRAY[p.pronargs]))) AS mode) a
-WHERE p.pronamespace = 'job_idem'::regnamespace AND a.mode IN ('i', 'b', 'v')
+WHERE p.pronamespace = 'job_idem'::regnamespace AND p.proname NOT LIKE 'cron\_%' AND a.mode IN ('i', 'b', 'v')
 	AND EXISTS (SELECT FROM job_idem.privilege v WHERE v.object ~ ('job_idem\.' || p.proname || '\('))
 	AND (a.type IN ('timestamptz'::regtype, 'timestamp'::regtype, 'time'::regtype)
 		OR a.name ~ 'lease|deadline' AND a.type = 'interval'::regtype)

@@ -42,7 +42,7 @@ SELECT * FROM summary WHERE job = 'budget';
 SET job_idem.clock_freeze = '2026-11-30 12:10:00+00';
 CALL fail_all('budget');
 SELECT * FROM summary WHERE job = 'budget';
-SELECT count(*) FROM job_idem.event WHERE verb = 'retries_closed';
+SELECT count(*) FROM job_idem.event e JOIN job_idem.jobs j USING (job_id) WHERE verb = 'retries_closed' AND job = 'budget';
 SELECT retries_closed FROM job_idem.runs WHERE job = 'budget';
 
 -- an operator who replays gives the run a budget again, and the item its tries

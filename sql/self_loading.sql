@@ -38,4 +38,5 @@ SELECT outcome FROM job_idem.define_job('self sealing', item_source => $$SELECT 
 SELECT outcome, state FROM job_idem.open_run('self sealing', '2026-11-30');
 SELECT state, n_items FROM job_idem.runs WHERE job = 'self sealing';
 SELECT a.* FROM job_idem.runs r, job_idem.audit(r.run_id) a WHERE r.job = 'self sealing';
+SELECT count(job_idem.cancel_run(run_id, 'the end of this test')) FROM job_idem.runs WHERE state = 'loading' AND job LIKE 'self %';
 DROP SCHEMA self_loading CASCADE;

@@ -48,8 +48,9 @@ JobIdemOwner(void)
 	return owner;
 }
 
-static void
-Pin(const char *name, const char *value)
+/* A setting for the rest of the scope. */
+void
+JobIdemPin(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
 							 false);
@@ -62,11 +63,11 @@ Switch(JobIdemScope *scope)
 	SetUserIdAndSecContext(JobIdemOwner(),
 						   scope->caller_context | SECURITY_LOCAL_USERID_CHANGE);
 	scope->guc_level = NewGUCNestLevel();
-	Pin("search_path", "pg_catalog, pg_temp");
-	Pin("enable_seqscan", "off");
-	Pin("enable_bitmapscan", "off");
-	Pin("enable_sort", "off");
-	Pin("jit", "off");
+	JobIdemPin("search_path", "pg_catalog, pg_temp");
+	JobIdemPin("enable_seqscan", "off");
+	JobIdemPin("enable_bitmapscan", "off");
+	JobIdemPin("enable_sort", "off");
+	JobIdemPin("jit", "off");
 	scope->outer_caller = current_caller;
 	current_caller = scope->caller;
 }
@@ -118,7 +119,7 @@ JobIdemBecome(Oid role, JobIdemDisguise *before)
 	context = before->context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION;
 	SetUserIdAndSecContext(role, context);
 	before->guc_level = NewGUCNestLevel();
-	Pin("search_path", "pg_catalog, pg_temp");
+	JobIdemPin("search_path", "pg_catalog, pg_temp");
 }
 
 void

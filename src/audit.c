@@ -17,7 +17,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "tcop/dest.h"
-#include "utils/guc.h"
 #include "utils/tuplestore.h"
 
 #include "access.h"
@@ -249,14 +248,6 @@ RequireView(int64 run_id)
 	return true;
 }
 
-/* Nested loops look cheap for a run that statistics do not know yet, and never end on a big one. */
-static void
-PinPlanner(void)
-{
-	(void) set_config_option("enable_nestloop", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-							 true, 0, false);
-}
-
 PG_FUNCTION_INFO_V1(job_idem_audit);
 Datum
 job_idem_audit(PG_FUNCTION_ARGS)
@@ -274,7 +265,8 @@ job_idem_audit(PG_FUNCTION_ARGS)
 									NULL);
 	JobIdemEnter(&scope);
 	is_there = RequireView(run_id);
-	PinPlanner();
+	/* they look cheap for a run that statistics do not know yet, and never end on a big one */
+	JobIdemPin("enable_nestloop", "off");
 	JobIdemArg(&args, Int64GetDatum(run_id));
 	n = JobIdemRunInto(&violations, &args, receiver);
 	JobIdemLeave(&scope);

@@ -42,13 +42,15 @@ JOB_IDEM_STATEMENT(candidates,
 				   " AND l.slice_no IS NOT NULL"
 				   "  ORDER BY l.slice_no DESC LIMIT 1), -1),"
 				   " (SELECT i.lost FROM job_idem.item i WHERE i.run_id = r.run_id AND i.due_at"
-				   " <= $2  ORDER BY i.due_at LIMIT 1), t.folded, t.behind"
+				   " <= $2  ORDER BY i.due_at LIMIT 1), t.folded, t.behind, r.version"
 				   " FROM job_idem.run r JOIN job_idem.tally t USING (run_id)"
 				   " WHERE r.job_id = $1 AND r.state = 'running' AND r.paused_at IS NULL"
 				   " AND (- r.priority::bigint, r.business_date, r.run_id) > ($3, $4, $5)"
 				   " AND ($6 IS NULL OR r.business_date = $6) AND ($7 IS NULL OR r.run_key = $7)"
+				   " AND ($8 IS NULL OR r.version = $8)"
 				   " ORDER BY - r.priority::bigint, r.business_date, r.run_id",
-				   7, INT8OID, TIMESTAMPTZOID, INT8OID, DATEOID, INT8OID, DATEOID, TEXTOID);
+				   8, INT8OID, TIMESTAMPTZOID, INT8OID, DATEOID, INT8OID, DATEOID, TEXTOID,
+				   INT4OID);
 
 /*
  * Items lost once are claimed in small company, items lost twice alone: $3 is the class, $4 its
@@ -99,6 +101,7 @@ typedef struct Search
 	JobIdemClaim claim;
 	NullableDatum business_date;
 	NullableDatum run_key;
+	NullableDatum version;
 	Tuplestorestate *rows;
 	/* the last run looked at */
 	int64 priority;
@@ -121,6 +124,7 @@ typedef struct Candidate
 	int32 folded;
 	Datum behind;
 	int n_behind;
+	int32 version;
 } Candidate;
 
 static Candidate *
@@ -138,6 +142,7 @@ ReadCandidates(Search *search, uint64 limit, uint64 *n)
 	JobIdemArg(&args, Int64GetDatum(search->run_id));
 	JobIdemArgNullable(&args, search->business_date.value, search->business_date.isnull);
 	JobIdemArgNullable(&args, search->run_key.value, search->run_key.isnull);
+	JobIdemArgNullable(&args, search->version.value, search->version.isnull);
 	*n = JobIdemRunLatest(&candidates, &args, limit);
 	found = palloc(Max(*n, 1) * sizeof(Candidate));
 	for (i = 0; i < *n; i++)
@@ -156,6 +161,7 @@ ReadCandidates(Search *search, uint64 limit, uint64 *n)
 		c->lost = c->has_due ? JobIdemInt16(i, 9) : 0;
 		c->folded = JobIdemInt32(i, 10);
 		c->behind = JobIdemColumn(i, 11, &is_null);
+		c->version = JobIdemInt32(i, 12);
 		c->n_behind = ArrayGetNItems(ARR_NDIM(DatumGetArrayTypeP(c->behind)),
 									 ARR_DIMS(DatumGetArrayTypeP(c->behind)));
 	}
@@ -376,6 +382,7 @@ static bool
 TryRun(Search *search, const Candidate *run)
 {
 	search->claim.run_id = run->run_id;
+	search->claim.version = run->version;
 	return TryDue(search, run) || TryGapsBehind(search, run) || TryFresh(search, run) ||
 		TryGapsAbove(search, run);
 }
@@ -418,7 +425,9 @@ ReadArguments(FunctionCallInfo fcinfo, Search *search)
 	search->run_key.isnull = PG_ARGISNULL(3);
 	search->run_key.value = PG_GETARG_DATUM(3);
 	search->claim.lease = JobIdemLeaseArgument(fcinfo, 4);
-	search->claim.bind = !PG_ARGISNULL(5) && PG_GETARG_BOOL(5);
+	search->version.isnull = PG_ARGISNULL(5);
+	search->version.value = PG_GETARG_DATUM(5);
+	search->claim.bind = !PG_ARGISNULL(6) && PG_GETARG_BOOL(6);
 }
 
 PG_FUNCTION_INFO_V1(job_idem_claim_items);

@@ -27,6 +27,7 @@
 #include "spi.h"
 #include "take.h"
 #include "token.h"
+#include "upstream.h"
 
 JOB_IDEM_STATEMENT(look,
 				   "SELECT i.item_no,"
@@ -113,6 +114,16 @@ IsHeldBack(const Key *key)
 	return JobIdemRunLatest(&run_is_paused, &args, 1) == 1 && JobIdemBool(0, 1);
 }
 
+/* Its run waits for others; new keys are for later. */
+static bool
+IsBlocked(const Key *key)
+{
+	JobIdemRunRow run;
+
+	return key->job->keyed && JobIdemFindRun(key->claim.run_id, RUN_READ, &run) &&
+		run.state == RUN_BLOCKED;
+}
+
 static const char *
 ClaimWaiting(Key *key)
 {
@@ -189,6 +200,25 @@ ClaimNew(Key *key)
 	return NULL;
 }
 
+/* Opens the missing run of a keyed job; false if another was faster. */
+static bool
+OpenRun(Key *key)
+{
+	JobIdemNewRun run = {
+		.run_key = key->run_key,
+		.business_date = key->business_date,
+		.params = {.isnull = true},
+		.version = key->job->version,
+		.state = JobIdemFirstState(key->job),
+		.scheduled_at = {.isnull = true},
+	};
+
+	run.reason = JobIdemUpstreamReason(key->job, run.business_date);
+	if (run.reason != NULL)
+		run.state = RUN_BLOCKED;
+	return JobIdemInsertRun(key->job, &run, &key->claim.run_id);
+}
+
 /*
  * Finds the run, or opens it if it is a keyed job's. NULL: it is there; else the outcome: busy,
  * since another transaction is just opening it, or closed, since there is nothing to open any more.
@@ -197,7 +227,6 @@ static const char *
 FindOrOpenRun(Key *key)
 {
 	const JobIdemJob *job = key->job;
-	NullableDatum no_params = {.isnull = true};
 
 	if (JobIdemFindRunByKey(job->job_id, key->run_key, &key->claim.run_id))
 		return NULL;
@@ -215,7 +244,7 @@ FindOrOpenRun(Key *key)
 	JobIdemRequireReadCommitted();
 	if (!JobIdemTryLock(LOCK_RUN_KEY, JobIdemFold(job->job_id), JobIdemHashKey(key->run_key), true))
 		return "busy";
-	if (JobIdemInsertRun(job, key->run_key, key->business_date, no_params, 0, &key->claim.run_id))
+	if (OpenRun(key))
 		return NULL;
 	return JobIdemFindRunByKey(job->job_id, key->run_key, &key->claim.run_id) ? NULL : "busy";
 }
@@ -227,6 +256,8 @@ TryClaim(Key *key)
 	bool mismatch = false;
 	const char *state = Look(key, &mismatch);
 
+	if (state == NULL && IsBlocked(key))
+		return "waiting";
 	if (state == NULL)
 		return IsHeldBack(key) && TakesKeys(key) ? "waiting" : ClaimNew(key);
 	if (mismatch)
@@ -257,6 +288,7 @@ Outcome(Key *key)
 	bool mismatch;
 
 	JobIdemGetRun(key->claim.run_id, RUN_READ, &run);
+	key->claim.version = run.version;
 	if (run.state != RUN_RUNNING && run.state != RUN_LOADING && run.state != RUN_BLOCKED)
 	{
 		outcome = Look(key, &mismatch);

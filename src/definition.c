@@ -13,16 +13,17 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/plancache.h"
 #include "utils/timestamp.h"
 
 #include "access.h"
 #include "clock.h"
+#include "cron.h"
 #include "definition.h"
 #include "job_idem.h"
 #include "lookup.h"
+#include "zone.h"
 
 static void
 Problem(JobIdemDefinition *def, const char *part, const char *what)
@@ -30,6 +31,13 @@ Problem(JobIdemDefinition *def, const char *part, const char *what)
 	if (def->problems.len > 0)
 		appendStringInfoChar(&def->problems, '\n');
 	appendStringInfo(&def->problems, "%s: %s", part, what);
+}
+
+/* For what only the caller can judge. */
+void
+JobIdemDefinitionProblem(JobIdemDefinition *def, const char *part, const char *what)
+{
+	Problem(def, part, what);
 }
 
 /* Raises JI005 if there is any. */
@@ -183,7 +191,8 @@ CheckWord(JobIdemDefinition *def, const char *part, const char *value, const cha
 	{
 		size_t length = strcspn(word, ", ");
 
-		if (length == strlen(value) && strncmp(word, value, length) == 0 && strcmp(value, "or") != 0)
+		if (length == strlen(value) && strncmp(word, value, length) == 0 &&
+			strcmp(value, "or") != 0)
 			return;
 		word += length;
 		word += strspn(word, ", ");
@@ -212,13 +221,24 @@ CheckNumber(JobIdemDefinition *def, const char *part, int32 number, int32 least,
 		Problem(def, part, psprintf("must be from %d to %d", least, most));
 }
 
-/* What the planner goes by, but for the schedule itself. */
+static void
+CheckSchedule(JobIdemDefinition *def)
+{
+	JobIdemCron cron;
+	JobIdemCronError error;
+
+	if (def->schedule != NULL && !JobIdemCronParse(def->schedule, &cron, &error))
+		Problem(def, "schedule", psprintf("%s, at character %d", error.message, error.position));
+}
+
+/* What the planner goes by. */
 static void
 CheckPlanParts(JobIdemDefinition *def)
 {
 	bool expires = def->misfire != NULL && strcmp(def->misfire, "expire") == 0;
 
-	if (def->timezone == NULL || pg_tzset(def->timezone) == NULL)
+	CheckSchedule(def);
+	if (def->timezone == NULL || JobIdemZone(def->timezone) == NULL)
 		Problem(def, "timezone", "must be a time zone that the server knows");
 	CheckNumber(def, "business_date_offset", def->business_date_offset, -JOB_IDEM_MAX_OFFSET,
 				JOB_IDEM_MAX_OFFSET);

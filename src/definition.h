@@ -42,6 +42,8 @@ typedef struct JobIdemDefinition
 } JobIdemDefinition;
 
 extern void JobIdemDefinitionRead(FunctionCallInfo fcinfo, JobIdemDefinition *def);
+extern void JobIdemDefinitionProblem(JobIdemDefinition *def, const char *part,
+									 const char *what);
 extern void JobIdemDefinitionRaise(const JobIdemDefinition *def);
 extern void JobIdemDefinitionCheckSource(JobIdemDefinition *def, Oid owner);
 

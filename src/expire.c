@@ -174,7 +174,10 @@ ExpireOne(void *argument)
 	expiry->expired = true;
 }
 
-/* The same in a subtransaction; an error becomes a WARNING that names the lease. */
+/*
+ * The same in a subtransaction; an error becomes a WARNING that names the lease. A lock timeout is
+ * raised again.
+ */
 static bool
 ExpireGuarded(Expiry *expiry, const Candidate *lease)
 {
@@ -185,6 +188,9 @@ ExpireGuarded(Expiry *expiry, const Candidate *lease)
 	error = JobIdemTry(ExpireOne, expiry);
 	if (error == NULL)
 		return expiry->expired;
+	/* somebody has locked a whole table: the next lease would wait as long */
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
 	ereport(WARNING,
 			(errcode(error->sqlerrcode),
 			 errmsg("could not expire claim " INT64_FORMAT ": %s", lease->token, error->message),

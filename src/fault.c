@@ -8,18 +8,32 @@
 #include <unistd.h>
 
 #include "fmgr.h"
+#include "storage/proc.h"
 #include "utils/builtins.h"
 
 #include "fault.h"
 #include "job_idem.h"
 
-/* Waits for as long as a session holds advisory lock `key`, as the test does. */
+/*
+ * Waits for as long as a session holds advisory lock `key`, as the test does, whatever the lock
+ * timeout is.
+ */
 static void
 WaitFor(const char *key)
 {
 	Datum number = DirectFunctionCall1(int8in, CStringGetDatum(key));
+	int timeout = LockTimeout;
 
-	(void) DirectFunctionCall1(pg_advisory_lock_int8, number);
+	LockTimeout = 0;
+	PG_TRY();
+	{
+		(void) DirectFunctionCall1(pg_advisory_lock_int8, number);
+	}
+	PG_FINALLY();
+	{
+		LockTimeout = timeout;
+	}
+	PG_END_TRY();
 	(void) DirectFunctionCall1(pg_advisory_unlock_int8, number);
 }
 

@@ -17,6 +17,7 @@
 #include "finish.h"
 #include "lock_tag.h"
 #include "lookup.h"
+#include "release.h"
 #include "spi.h"
 #include "tally.h"
 
@@ -83,5 +84,7 @@ JobIdemFinish(int64 run_id, int64 job_id)
 					  "}",
 					  state, JobIdemInt64(0, 2), JobIdemInt64(0, 3));
 	JobIdemEvent("finish", job_id, run_id, NULL, detail, NULL);
+	if (strcmp(state, "done") == 0)
+		JobIdemReleaseWaiting(job_id);
 	return true;
 }

@@ -11,13 +11,19 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
 
+#include "access.h"
 #include "expire.h"
 #include "finish.h"
+#include "guarded.h"
 #include "heal.h"
+#include "release.h"
 #include "spi.h"
 #include "watch.h"
 
+/* milliseconds that it may wait for a lock on a table */
+#define MAX_WAIT 100
 /* runs looked at by one idle claim */
 #define MAX_RUNS 1000
 
@@ -26,17 +32,17 @@ JOB_IDEM_STATEMENT(running_runs,
 				   " ORDER BY (- priority::bigint), business_date, run_id",
 				   1, INT8OID);
 
-void
-JobIdemHeal(const JobIdemJob *job)
+static void
+Heal(void *argument)
 {
+	const JobIdemJob *job = argument;
 	JobIdemArgs args = {.n = 0};
 	int64 *runs;
 	uint64 n;
 	uint64 i;
 	bool more;
 
-	if (IsolationUsesXactSnapshot() || TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		return;
+	JobIdemReleaseWaiting(job->job_id);
 	JobIdemArg(&args, Int64GetDatum(job->job_id));
 	n = JobIdemRun(&running_runs, &args, MAX_RUNS);
 	runs = palloc(Max(n, 1) * sizeof(int64));
@@ -50,4 +56,19 @@ JobIdemHeal(const JobIdemJob *job)
 		if (!JobIdemFinish(runs[i], job->job_id))
 			JobIdemWatch(job, runs[i]);
 	}
+}
+
+/* Where a whole table is locked it gives up soon: a claim waits for nobody. */
+void
+JobIdemHeal(JobIdemJob *job)
+{
+	ErrorData *error;
+
+	if (IsolationUsesXactSnapshot() || TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return;
+	if (LockTimeout == 0 || LockTimeout > MAX_WAIT)
+		JobIdemPin("lock_timeout", psprintf("%d", MAX_WAIT));
+	error = JobIdemTry(Heal, job);
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
 }

@@ -3,6 +3,6 @@
 
 #include "lookup.h"
 
-extern void JobIdemHeal(const JobIdemJob *job);
+extern void JobIdemHeal(JobIdemJob *job);
 
 #endif

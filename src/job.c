@@ -16,10 +16,10 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "access.h"
+#include "calendar.h"
 #include "clock.h"
 #include "definition.h"
 #include "event.h"
@@ -55,14 +55,15 @@ JOB_IDEM_STATEMENT(build_definition,
 				   INTERVALOID);
 #define INSERT_JOB \
 	"INSERT INTO job_idem.job" \
-	" (name, version, created_at, changed_at, owner, owner_name, " PARTS ")" \
-	" SELECT $2, $3, $4, $4, $5, $6::name, " PARTS_GIVEN \
+	" (name, version, created_at, changed_at, plan_from, owner, owner_name, " PARTS ")" \
+	" SELECT $2, $3, $4, $4, $4, $5, $6::name, " PARTS_GIVEN \
 	" ON CONFLICT (name) DO NOTHING RETURNING job_id"
 JOB_IDEM_STATEMENT(insert_job, INSERT_JOB, 6, JSONBOID, TEXTOID, INT4OID, TIMESTAMPTZOID,
 				   REGROLEOID, TEXTOID);
 #define UPDATE_JOB \
 	"UPDATE job_idem.job SET (" PARTS ") = (SELECT " PARTS_GIVEN ")," \
 	" version = $3, changed_at = $4, dropped_at = NULL," \
+	" plan_from = CASE WHEN dropped_at IS NULL THEN plan_from ELSE $4 END," \
 	" owner = coalesce($5, owner), owner_name = coalesce($6::name, owner_name)" \
 	" WHERE name = $2"
 JOB_IDEM_STATEMENT(update_job, UPDATE_JOB, 6, JSONBOID, TEXTOID, INT4OID, TIMESTAMPTZOID,
@@ -175,14 +176,6 @@ AddParts(JobIdemArgs *args, const JobIdemDefinition *def)
 	JobIdemArg(args, IntervalPGetDatum(def->close_after));
 }
 
-/* Holds for the rest of the scope. */
-static void
-Pin(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
-}
-
 /* The definition as jsonb, the same whatever the session's settings for its texts are. */
 static Datum
 BuildDefinition(const JobIdemDefinition *def)
@@ -190,8 +183,8 @@ BuildDefinition(const JobIdemDefinition *def)
 	JobIdemArgs args = {.n = 0};
 	bool is_null;
 
-	Pin("intervalstyle", "postgres");
-	Pin("extra_float_digits", "1");
+	JobIdemPin("intervalstyle", "postgres");
+	JobIdemPin("extra_float_digits", "1");
 	AddParts(&args, def);
 	(void) JobIdemRun(&build_definition, &args, 1);
 	return PointerGetDatum(PG_DETOAST_DATUM_COPY(JobIdemColumn(0, 1, &is_null)));
@@ -362,12 +355,21 @@ GetLockedJob(const char *name, JobIdemStatement *how)
 	return JobIdemJobById(job->job_id);
 }
 
+/* Nobody drops the calendar before the transaction's end. */
+static void
+CheckCalendar(JobIdemDefinition *def)
+{
+	if (def->calendar != NULL && !JobIdemCalendarKeep(def->calendar))
+		JobIdemDefinitionProblem(def, "calendar", "there is no such calendar");
+}
+
 /* False if another session created the job meanwhile. */
 static bool
 DefineNew(JobIdemDefinition *def, Defined *defined)
 {
 	if (HasSource(def))
 		JobIdemDefinitionCheckSource(def, JobIdemCaller());
+	CheckCalendar(def);
 	JobIdemDefinitionRaise(def);
 	return CreateJob(def, defined);
 }
@@ -378,6 +380,7 @@ DefineAgain(JobIdemDefinition *def, Defined *defined)
 	JobIdemJob *job = GetLockedJob(def->name, &lock_job);
 
 	CheckChangedSource(def, job);
+	CheckCalendar(def);
 	JobIdemDefinitionRaise(def);
 	ChangeJob(def, job, defined);
 }

@@ -4,16 +4,17 @@
  * The layers of src/. A file includes its own header and those of lower layers, never a peer's
  * (test/t/004_layers.pl holds it to that).
  *
- *   layer 0: compat job_idem state classify sound
+ *   layer 0: compat job_idem state classify sound zone cron cron_next cron_explain
  *   layer 1: clock fault spi lock_tag current backend
  *   layer 2: access backoff
  *   layer 3: event guarded lookup
  *   layer 4: lease open load dead_letter tally token calendar
- *   layer 5: expire finish take definition watch holder day_list
- *   layer 6: heal
- *   layer 7: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
- *   layer 7: replay step calendar_define dependency dag
- *   layer 8: tick init
+ *   layer 5: expire take definition watch holder day_list source upstream schedule
+ *   layer 6: release planner
+ *   layer 7: finish
+ *   layer 8: heal
+ *   layer 9: job grant run claim claim_item complete fail giveback hold audit error_rule pause_run
+ *   layer 9: replay step calendar_define dependency dag cron_sql plan tick init
  */
 #ifndef JOB_IDEM_H
 #define JOB_IDEM_H

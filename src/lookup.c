@@ -36,7 +36,7 @@ JOB_IDEM_STATEMENT(job_by_id, JOB_COLUMNS "job_id = $1", 1, INT8OID);
 #define RUN_COLUMNS \
 	"SELECT run_id, job_id, run_key, business_date, state, sealed_at IS NOT NULL, cancel_forced," \
 	" finished_at IS NOT NULL, batch_size, n_items, n_slices, reason, n_late," \
-	" paused_at IS NOT NULL, retries_closed IS NOT NULL, retries_from" \
+	" paused_at IS NOT NULL, retries_closed IS NOT NULL, retries_from, version" \
 	" FROM job_idem.run WHERE run_id = $1"
 
 JOB_IDEM_STATEMENT(run_read, RUN_COLUMNS, 1, INT8OID);
@@ -165,6 +165,7 @@ JobIdemFindRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run)
 	run->paused = JobIdemBool(0, 14);
 	run->retries_closed = JobIdemBool(0, 15);
 	run->retries_from = JobIdemInt64(0, 16);
+	run->version = JobIdemInt32(0, 17);
 	return true;
 }
 

@@ -54,6 +54,7 @@ typedef struct JobIdemRunRow
 	bool paused;
 	bool retries_closed; /* the retry budget is spent */
 	int64 retries_from;	 /* retries before it began anew */
+	int32 version;
 } JobIdemRunRow;
 
 typedef enum JobIdemRunLock

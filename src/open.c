@@ -29,11 +29,11 @@ JOB_IDEM_STATEMENT(try_share_job,
 				   1, INT8OID);
 JOB_IDEM_STATEMENT(insert_run,
 				   "INSERT INTO job_idem.run (job_id, run_key, business_date, priority, state,"
-				   " version, batch_size,"
-				   " params, opened_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+				   " version, batch_size, params, opened_at, reason, scheduled_at, waits_for,"
+				   " finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
 				   " ON CONFLICT (job_id, run_key) DO NOTHING RETURNING run_id",
-				   9, INT8OID, TEXTOID, DATEOID, INT4OID, TEXTOID, INT4OID, INT4OID, JSONBOID,
-				   TIMESTAMPTZOID);
+				   13, INT8OID, TEXTOID, DATEOID, INT4OID, TEXTOID, INT4OID, INT4OID, JSONBOID,
+				   TIMESTAMPTZOID, TEXTOID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID);
 JOB_IDEM_STATEMENT(insert_tally, "INSERT INTO job_idem.tally (run_id) VALUES ($1)", 1, INT8OID);
 JOB_IDEM_STATEMENT(insert_trigger,
 				   "INSERT INTO job_idem.run_trigger (run_id, at, by) VALUES ($1, $2, $3::name)",
@@ -88,33 +88,53 @@ JobIdemShareJob(int64 job_id, bool wait)
 	return JobIdemJobById(job_id);
 }
 
+/* What a run that nothing holds back begins as: a keyed one has no list to wait for. */
+JobIdemRunState
+JobIdemFirstState(const JobIdemJob *job)
+{
+	return job->keyed ? RUN_RUNNING : RUN_LOADING;
+}
+
+static const char *
+OpeningVerb(JobIdemRunState state)
+{
+	if (state == RUN_SKIPPED)
+		return "skip_run";
+	return state == RUN_EXPIRED ? "expire_run" : "open_run";
+}
+
 /*
  * Inserts the run unless its key is there; waits for an open insert of the same key. False: it is
  * there. Above READ COMMITTED 40001 if it was committed since the transaction's snapshot.
  */
 bool
-JobIdemInsertRun(const JobIdemJob *job, const char *run_key, DateADT business_date,
-				 NullableDatum params,
-				 int32 priority, int64 *run_id)
+JobIdemInsertRun(const JobIdemJob *job, const JobIdemNewRun *run, int64 *run_id)
 {
 	JobIdemArgs args = {.n = 0};
 	JobIdemArgs tally = {.n = 0};
+	TimestampTz now = JobIdemNow();
+	bool over = run->state == RUN_SKIPPED || run->state == RUN_EXPIRED;
 
 	JobIdemArg(&args, Int64GetDatum(job->job_id));
-	JobIdemArg(&args, CStringGetTextDatum(run_key));
-	JobIdemArg(&args, DateADTGetDatum(business_date));
-	JobIdemArg(&args, Int32GetDatum(priority));
-	JobIdemArg(&args, CStringGetTextDatum(job->keyed ? "running" : "loading"));
-	JobIdemArg(&args, Int32GetDatum(job->version));
+	JobIdemArg(&args, CStringGetTextDatum(run->run_key));
+	JobIdemArg(&args, DateADTGetDatum(run->business_date));
+	JobIdemArg(&args, Int32GetDatum(run->priority));
+	JobIdemArg(&args, CStringGetTextDatum(JobIdemRunStateName(run->state)));
+	JobIdemArg(&args, Int32GetDatum(run->version));
 	JobIdemArg(&args, Int32GetDatum(job->batch_size));
-	JobIdemArgNullable(&args, params.value, params.isnull);
-	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
+	JobIdemArgNullable(&args, run->params.value, run->params.isnull);
+	JobIdemArg(&args, TimestampTzGetDatum(now));
+	JobIdemArgNullable(&args, run->reason ? CStringGetTextDatum(run->reason) : (Datum) 0,
+					   run->reason == NULL);
+	JobIdemArgNullable(&args, run->scheduled_at.value, run->scheduled_at.isnull);
+	JobIdemArgNullable(&args, Int64GetDatum(run->waits_for), run->waits_for == 0);
+	JobIdemArgNullable(&args, TimestampTzGetDatum(now), !over);
 	if (JobIdemRun(&insert_run, &args, 0) == 0)
 		return false;
 	*run_id = JobIdemInt64(0, 1);
 	JobIdemArg(&tally, Int64GetDatum(*run_id));
 	(void) JobIdemRun(&insert_tally, &tally, 0);
-	JobIdemEvent("open_run", job->job_id, *run_id, NULL, NULL, NULL);
+	JobIdemEvent(OpeningVerb(run->state), job->job_id, *run_id, NULL, NULL, run->reason);
 	return true;
 }
 

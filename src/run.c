@@ -13,172 +13,92 @@
 #include "clock.h"
 #include "event.h"
 #include "fault.h"
-#include "guarded.h"
 #include "job_idem.h"
 #include "load.h"
 #include "lookup.h"
 #include "open.h"
+#include "source.h"
 #include "spi.h"
+#include "upstream.h"
 
 JOB_IDEM_STATEMENT(same_content,
 				   "SELECT business_date = $2, params IS NOT DISTINCT FROM $3 FROM job_idem.run"
 				   " WHERE run_id = $1",
 				   3, INT8OID, DATEOID, JSONBOID);
-JOB_IDEM_STATEMENT(note_reason, "UPDATE job_idem.run SET reason = $2 WHERE run_id = $1", 2,
-				   INT8OID, TEXTOID);
-JOB_IDEM_STATEMENT(run_params, "SELECT params FROM job_idem.run WHERE run_id = $1", 1, INT8OID);
 JOB_IDEM_STATEMENT(cancel,
 				   "UPDATE job_idem.run SET state = 'cancelled', reason = $2, cancel_forced = $3,"
 				   " finished_at = coalesce(finished_at, $4) WHERE run_id = $1",
 				   4, INT8OID, TEXTOID, BOOLOID, TIMESTAMPTZOID);
 
 static void
-RefuseOtherContent(int64 run_id, const char *run_key, DateADT business_date, NullableDatum params)
+RefuseOtherContent(int64 run_id, const JobIdemNewRun *run)
 {
 	JobIdemArgs args = {.n = 0};
 	bool same_date;
 
 	JobIdemArg(&args, Int64GetDatum(run_id));
-	JobIdemArg(&args, DateADTGetDatum(business_date));
-	JobIdemArgNullable(&args, params.value, params.isnull);
+	JobIdemArg(&args, DateADTGetDatum(run->business_date));
+	JobIdemArgNullable(&args, run->params.value, run->params.isnull);
 	(void) JobIdemRunLatest(&same_content, &args, 1);
 	same_date = JobIdemBool(0, 1);
 	if (same_date && JobIdemBool(0, 2))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_JI_KEY_CONFLICT),
-			 errmsg("run key \"%s\" is known with %s", run_key,
+			 errmsg("run key \"%s\" is known with %s", run->run_key,
 					same_date ? "other params" : "another business date"),
 			 errdetail("It is run " INT64_FORMAT ".", run_id),
 			 errhint("Repeat the first call's values, or give a run key of its own to other"
 					 " work.")));
 }
 
-typedef struct SourceLoad
-{
-	const JobIdemJob *job;
-	int64 run_id;
-} SourceLoad;
-
 static void
-LoadAndSeal(void *argument)
+RefuseDead(const JobIdemJob *job)
 {
-	const JobIdemJob *job = ((SourceLoad *) argument)->job;
-	int64 run_id = ((SourceLoad *) argument)->run_id;
-	JobIdemScope scope;
-	JobIdemLoad load;
-	JobIdemArgs args = {.n = 0};
-	JobIdemSource source = {
-		.query = job->item_source,
-		.owner = job->owner,
-		.n_args = 2,
-		.types = {DATEOID, JSONBOID},
-	};
-	bool is_null;
+	const char *why = "disabled";
 
-	JobIdemEnterConnected(&scope);
-	JobIdemLoadBegin(&load, job, run_id);
-	JobIdemArg(&args, Int64GetDatum(run_id));
-	(void) JobIdemRun(&run_params, &args, 1);
-	source.values[0] = DateADTGetDatum(load.run.business_date);
-	source.nulls[0] = ' ';
-	source.values[1] = JobIdemColumn(0, 1, &is_null);
-	source.nulls[1] = is_null ? 'n' : ' ';
-	JobIdemLeaveConnected(&scope);
-	if (load.run.state != RUN_LOADING)
-		return;
-	JobIdemLoadSource(&load, &source);
-	JobIdemEnterConnected(&scope);
-	JobIdemLoadEnd(&load);
-	JobIdemSeal(job, &load.run);
-	args.n = 0;
-	JobIdemArg(&args, Int64GetDatum(run_id));
-	JobIdemArgNullable(&args, (Datum) 0, true);
-	(void) JobIdemRun(&note_reason, &args, 0);
-	JobIdemLeaveConnected(&scope);
+	if (job->dropped)
+		why = "dropped";
+	else if (!OidIsValid(job->owner))
+		why = "without an owner";
+	ereport(ERROR,
+			(errcode(ERRCODE_JI_RUN_NOT_OPEN),
+			 errmsg("job \"%s\" is %s", job->name, why),
+			 errhint("Define it again, or see job_idem.jobs for what is wrong with it.")));
 }
 
-/* What became of the source's failure: the run stays loading and says why. */
-static void
-NoteFailure(int64 run_id, const ErrorData *error)
+/* False: somebody else has opened it meanwhile. A run with unfinished upstreams is blocked. */
+static bool
+OpenNew(const JobIdemJob *job, JobIdemNewRun *run, int64 *run_id)
 {
-	char *reason;
-	JobIdemScope scope;
-	JobIdemArgs args = {.n = 0};
-
-	JobIdemEnterConnected(&scope);
-	JobIdemArg(&args, Int64GetDatum(run_id));
-	reason = psprintf("item_source failed: %s (SQLSTATE %s)", JobIdemShown(error->message),
-					  unpack_sql_state(error->sqlerrcode));
-	JobIdemArg(&args, CStringGetTextDatum(reason));
-	(void) JobIdemRun(&note_reason, &args, 0);
-	JobIdemLeaveConnected(&scope);
-	ereport(WARNING,
-			(errcode(error->sqlerrcode),
-			 errmsg("item_source failed: %s", error->message),
-			 errdetail("Run " INT64_FORMAT " stays loading.", run_id),
-			 errhint("Mend the source or the job, and call job_idem.open_run again.")));
-}
-
-/*
- * Runs the job's item_source and seals the run, in a subtransaction. A source that opens its own
- * run finds it loading.
- */
-static void
-LoadFromSource(const JobIdemJob *job, int64 run_id)
-{
-	static int64 loading = 0;
-	SourceLoad load = {.job = job, .run_id = run_id};
-	int64 outer = loading;
-	ErrorData *error;
-
-	if (run_id == loading)
-		return;
-	loading = run_id;
-	PG_TRY();
-	{
-		error = JobIdemTry(LoadAndSeal, &load);
-	}
-	PG_FINALLY();
-	{
-		loading = outer;
-	}
-	PG_END_TRY();
-	if (error != NULL)
-		NoteFailure(run_id, error);
+	job = JobIdemShareJob(job->job_id, true);
+	if (!job->live)
+		RefuseDead(job);
+	run->version = job->version;
+	run->reason = JobIdemUpstreamReason(job, run->business_date);
+	run->state = run->reason != NULL ? RUN_BLOCKED : JobIdemFirstState(job);
+	if (JobIdemInsertRun(job, run, run_id))
+		return true;
+	if (!JobIdemFindRunByKey(job->job_id, run->run_key, run_id))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("run \"%s\" of job \"%s\" came and went meanwhile", run->run_key,
+						job->name),
+				 errhint("Repeat the transaction.")));
+	return false;
 }
 
 /* Finds or inserts the run and counts the trigger; true if it is new. */
 static bool
-Open(const JobIdemJob *job, const char *run_key, DateADT business_date, NullableDatum params,
-	 int32 priority,
-	 int64 *run_id)
+Open(const JobIdemJob *job, JobIdemNewRun *run, int64 *run_id)
 {
-	const char *why = "disabled";
-	bool is_new = false;
+	bool is_new;
 
 	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_WORK);
-	if (!JobIdemFindRunByKey(job->job_id, run_key, run_id))
-	{
-		job = JobIdemShareJob(job->job_id, true);
-		if (job->dropped)
-			why = "dropped";
-		else if (!OidIsValid(job->owner))
-			why = "without an owner";
-		if (!job->live)
-			ereport(ERROR,
-					(errcode(ERRCODE_JI_RUN_NOT_OPEN),
-					 errmsg("job \"%s\" is %s", job->name, why),
-					 errhint("Define it again, or see job_idem.jobs for what is wrong with it.")));
-		is_new = JobIdemInsertRun(job, run_key, business_date, params, priority, run_id);
-		if (!is_new && !JobIdemFindRunByKey(job->job_id, run_key, run_id))
-			ereport(ERROR,
-					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-					 errmsg("run \"%s\" of job \"%s\" came and went meanwhile", run_key, job->name),
-					 errhint("Repeat the transaction.")));
-	}
+	is_new = !JobIdemFindRunByKey(job->job_id, run->run_key, run_id) &&
+		OpenNew(job, run, run_id);
 	if (!is_new)
-		RefuseOtherContent(*run_id, run_key, business_date, params);
+		RefuseOtherContent(*run_id, run);
 	JobIdemCountTrigger(*run_id);
 	return is_new;
 }
@@ -188,10 +108,8 @@ Datum
 job_idem_open_run(PG_FUNCTION_ARGS)
 {
 	char *name = JobIdemTextArgument(fcinfo, 0, "job");
-	DateADT business_date = JobIdemDateArgument(fcinfo, 1, "business_date");
-	char *run_key = JobIdemRunKeyArgument(fcinfo, 2, business_date);
-	NullableDatum params = {.value = PG_GETARG_DATUM(3), .isnull = PG_ARGISNULL(3)};
-	int32 priority = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
+	JobIdemNewRun new = {.business_date = JobIdemDateArgument(fcinfo, 1, "business_date"),
+						 .scheduled_at = {.isnull = true}};
 	JobIdemScope scope;
 	JobIdemJob *job;
 	JobIdemRunRow run;
@@ -200,16 +118,20 @@ job_idem_open_run(PG_FUNCTION_ARGS)
 	Datum values[3];
 	bool nulls[3] = {false, false, false};
 
-	if (!params.isnull)
-		JobIdemCheckPayload(params.value, "params");
+	new.run_key = JobIdemRunKeyArgument(fcinfo, 2, new.business_date);
+	new.params.value = PG_GETARG_DATUM(3);
+	new.params.isnull = PG_ARGISNULL(3);
+	new.priority = PG_ARGISNULL(4) ? 0 : PG_GETARG_INT32(4);
+	if (!new.params.isnull)
+		JobIdemCheckPayload(new.params.value, "params");
 	JobIdemEnter(&scope);
 	job = JobIdemJobByName(name);
-	is_new = Open(job, run_key, business_date, params, priority, &run_id);
+	is_new = Open(job, &new, &run_id);
 	JobIdemGetRun(run_id, RUN_READ, &run);
 	if (job->item_source != NULL && job->live && run.state == RUN_LOADING)
 	{
 		JobIdemLeaveConnected(&scope);
-		LoadFromSource(job, run_id);
+		JobIdemLoadFromSource(job, run_id);
 		JobIdemEnterConnected(&scope);
 		JobIdemGetRun(run_id, RUN_READ, &run);
 	}

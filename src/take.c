@@ -29,16 +29,16 @@
 
 JOB_IDEM_STATEMENT(insert_slice,
 				   "INSERT INTO job_idem.lease (token, run_id, slice_no, n_items, worker, backend,"
-				   " claimed_at, deadline, hard_deadline, bound_start)"
-				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)" ONE_LEASE_A_SLICE,
-				   10, INT8OID, INT8OID, INT4OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
-				   TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID);
+				   " claimed_at, deadline, hard_deadline, bound_start, version)"
+				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)" ONE_LEASE_A_SLICE,
+				   11, INT8OID, INT8OID, INT4OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID);
 JOB_IDEM_STATEMENT(insert_picks,
 				   "INSERT INTO job_idem.lease (token, run_id, picks, n_items, worker, backend,"
-				   " claimed_at, deadline, hard_deadline, bound_start, pick_open)"
-				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, true)",
-				   10, INT8OID, INT8OID, INT8ARRAYOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
-				   TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID);
+				   " claimed_at, deadline, hard_deadline, bound_start, version, pick_open)"
+				   " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true)",
+				   11, INT8OID, INT8OID, INT8ARRAYOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID,
+				   TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID);
 
 /* A name for people, cut where too long. */
 char *
@@ -71,6 +71,7 @@ Insert(JobIdemClaim *claim, JobIdemStatement *statement, Datum what, int32 n_ite
 	JobIdemArg(&args, TimestampTzGetDatum(claim->deadline));
 	JobIdemArg(&args, TimestampTzGetDatum(hard));
 	JobIdemArgNullable(&args, TimestampTzGetDatum(MyStartTimestamp), !claim->bind);
+	JobIdemArg(&args, Int32GetDatum(claim->version));
 	if (JobIdemRunLatest(statement, &args, 0) == 0)
 		return false;
 	JobIdemCurrentAdd(claim->token, CURRENT_HOLD);

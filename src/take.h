@@ -10,6 +10,7 @@ typedef struct JobIdemClaim
 {
 	const JobIdemJob *job;
 	int64 run_id;
+	int32 version; /* of the run */
 	char *worker;
 	const Interval *lease; /* NULL: the job's */
 	bool bind;			   /* ends with this backend */

@@ -64,6 +64,7 @@ CREATE TABLE job_idem.job (
 	catch_up_limit integer NOT NULL CHECK (catch_up_limit BETWEEN 1 AND 10000),
 	overlap text NOT NULL CHECK (overlap IN ('allow', 'wait', 'skip')),
 	closed_day text NOT NULL CHECK (closed_day IN ('skip', 'next', 'previous')),
+	plan_from timestamptz NOT NULL,
 	planned_to timestamptz,
 	batch_size integer NOT NULL CHECK (batch_size BETWEEN 1 AND 100000),
 	item_source text,
@@ -74,6 +75,7 @@ CREATE TABLE job_idem.job (
 	CHECK (max_attempts > 1 OR batch_size = 1),
 	CHECK ((misfire = 'expire') = (valid_for IS NOT NULL))
 );
+COMMENT ON COLUMN job_idem.job.plan_from IS 'nothing is planned before this: when the job was defined, or revived';
 COMMENT ON COLUMN job_idem.job.planned_to IS 'every planned instant up to here has its row; only a hint, that saves work';
 COMMENT ON TABLE job_idem.job IS 'job definitions in force; a dropped job stays as a tombstone so that its run keys stay refused';
 
@@ -141,7 +143,9 @@ CREATE INDEX run_claimable ON job_idem.run (job_id, ((- priority::bigint)), busi
 	WHERE state = 'running';
 CREATE INDEX run_unfinished ON job_idem.run (run_id)
 	WHERE finished_at IS NULL OR (state = 'cancelled' AND purged_at IS NULL);
-CREATE INDEX run_blocked ON job_idem.run (job_id, business_date) WHERE state IN ('blocked', 'loading');
+CREATE INDEX run_unended ON job_idem.run (job_id, business_date, run_id)
+	WHERE state IN ('loading', 'blocked', 'running', 'partial');
+CREATE INDEX run_date ON job_idem.run (job_id, business_date);
 COMMENT ON TABLE job_idem.run IS 'one job for one run key; outlives its items and is the done marker. Claims and completions never write it';
 COMMENT ON COLUMN job_idem.run.n_items IS 'items sealed into slices; items that came later are counted in n_late';
 COMMENT ON COLUMN job_idem.run.scheduled_at IS 'the planned instant; NULL for runs opened by hand';
@@ -244,6 +248,7 @@ CREATE TABLE job_idem.lease (
 	n_failed integer,
 	n_lost integer,
 	n_retried integer,
+	version integer NOT NULL,
 	backend integer NOT NULL,
 	bound_start timestamptz,
 	pick_open boolean,

@@ -1,13 +1,14 @@
 -- Work: claims and the verbs of a claim's holder. Every verb after the claim needs the token, from any connection.
 
 CREATE FUNCTION job_idem.claim_items(job text, worker text DEFAULT NULL, business_date date DEFAULT NULL,
-	run_key text DEFAULT NULL, lease interval DEFAULT NULL, bind boolean DEFAULT false)
+	run_key text DEFAULT NULL, lease interval DEFAULT NULL, version integer DEFAULT NULL,
+	bind boolean DEFAULT false)
 	RETURNS TABLE (token bigint, run_id bigint, business_date date, run_key text, item_key text, payload jsonb,
 		attempt integer, deadline timestamptz)
 	LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 100 AS 'MODULE_PATHNAME', 'job_idem_claim_items';
-COMMENT ON FUNCTION job_idem.claim_items(text, text, date, text, interval, boolean) IS
+COMMENT ON FUNCTION job_idem.claim_items(text, text, date, text, interval, integer, boolean) IS
 $$claims up to batch_size items of one run, all under one token, and waits for nobody; no rows: nothing to do now
-Runs by priority, then business date; business_date or run_key narrows. lease overrides the job's. attempt: 1 for the first try. worker: a name for people, cut at 200 bytes; it owns nothing.
+Runs by priority, then business date; business_date or run_key narrows, and version: only runs of that version of the job. lease overrides the job's. attempt: 1 for the first try. worker: a name for people, cut at 200 bytes; it owns nothing.
 bind: the claim ends with its backend, too, whatever its deadline, and its items are due at once when they are lost for the first time. Not behind a transaction-mode pooler, whose backends outlive their clients.
 An idle claim (READ COMMITTED, nothing written yet) heals: it expires one overdue lease and finishes runs.
 Errors: JI002; 22023 lease not positive; 40001 above READ COMMITTED in place of a wrong empty answer; 42501.$$;

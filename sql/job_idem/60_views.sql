@@ -93,7 +93,7 @@ CREATE VIEW job_idem.leases WITH (security_barrier) AS
 SELECT j.name AS job, r.business_date, r.run_key, l.token, l.worker, l.outcome, l.claimed_at, l.deadline,
 	l.hard_deadline, l.closed_at, l.outcome = 'open' AND l.deadline + j.takeover_delay <= job_idem.now() AS overdue,
 	CASE WHEN l.slice_no IS NULL THEN 'pick' ELSE 'slice' END AS lease_kind, l.slice_no, l.n_items, l.n_done,
-	l.n_failed, l.n_retried, l.n_lost, l.backend, l.run_id
+	l.n_failed, l.n_retried, l.n_lost, l.version, l.backend, l.run_id
 FROM job_idem.lease l
 	JOIN job_idem.run r USING (run_id)
 	JOIN job_idem.job j USING (job_id)
