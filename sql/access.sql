@@ -140,6 +140,7 @@ INSERT INTO call VALUES
 	('expire_lease', 'SELECT job_idem.expire_lease(' || :token || $$, 'test')$$),
 	('end_holder', 'SELECT job_idem.end_holder(' || :token || ')'),
 	('replay', 'SELECT job_idem.replay(' || :dead_letter_id || ')'),
+	('replay_run', 'SELECT job_idem.replay_run(' || :run_id || ')'),
 	('discard', 'SELECT job_idem.discard(' || :dead_letter_id || ')'),
 	-- gets as far as finding itself in a transaction
 	('tick', 'CALL job_idem.tick()'),

@@ -112,8 +112,14 @@ SELECT state, n_done, n_dead FROM job_idem.runs WHERE run_id OPERATOR(pg_catalog
 SELECT job_idem.replay(1, 'again');
 SELECT token FROM job_idem.claim_items('hijack') LIMIT 1 \gset
 SELECT * FROM job_idem.mark_failed(:token, 'b', transient => false);
-SELECT job_idem.discard(2, 'no more');
-SELECT job_idem.discard(2);
+SELECT job_idem.replay_run(:run_id, note => 'again');
+SELECT token FROM job_idem.claim_items('hijack') LIMIT 1 \gset
+SELECT * FROM job_idem.mark_failed(:token, 'b', 'message', '23514', 'Check', false);
+SELECT job_idem.replay_run(:run_id, 'Ch*', '23');
+SELECT token FROM job_idem.claim_items('hijack') LIMIT 1 \gset
+SELECT * FROM job_idem.mark_failed(:token, 'b', transient => false);
+SELECT job_idem.discard(4, 'no more');
+SELECT job_idem.discard(4);
 CALL job_idem.tick();
 SELECT job_idem.is_done('hijack', '2026-11-30');
 SELECT outcome, token AS key_token FROM job_idem.claim_item('hijack keyed', '2026-11-30', 'k', payload => '1') \gset

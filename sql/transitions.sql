@@ -126,6 +126,7 @@ BEGIN
 			WHEN 'step_done' THEN PERFORM job_idem.step_done(b.claim, 'k', 's');
 			WHEN 'expire_lease' THEN PERFORM job_idem.expire_lease(b.claim, 'x');
 			WHEN 'replay' THEN PERFORM job_idem.replay(b.letter);
+			WHEN 'replay_run' THEN PERFORM job_idem.replay_run(b.run);
 			WHEN 'discard' THEN PERFORM job_idem.discard(b.letter);
 			WHEN 'expiry' THEN
 				SET LOCAL job_idem.clock_offset = 3600;
@@ -152,7 +153,7 @@ BEGIN
 		run loading,run blocked,run over,"run over, with a dead letter",run done,run partial}'::text[] LOOP
 		FOREACH verb IN ARRAY '{open_run,add_items,seal_run,cancel_run,claim_items,claim_item,mark_done,mark_done_many,
 			mark_all_done,mark_failed,"mark_failed, business",postpone,release,heartbeat,hold,"hold, item",step_done,expire_lease,expiry,
-			replay,discard}'::text[] LOOP
+			replay,replay_run,discard}'::text[] LOOP
 			CALL pg_temp.try(state, verb);
 		END LOOP;
 	END LOOP;

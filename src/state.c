@@ -40,6 +40,7 @@ static const Transition item_transitions[] = {
 	{"claimed", "waiting", "expire_lease"},
 	{"claimed", "dead", "expire_lease"},
 	{"dead", "waiting", "replay"},
+	{"dead", "waiting", "replay_run"},
 };
 
 static const Transition run_transitions[] = {
@@ -64,6 +65,7 @@ static const Transition run_transitions[] = {
 	{"running", "done", "finish"},
 	{"running", "partial", "finish"},
 	{"partial", "running", "replay"},
+	{"partial", "running", "replay_run"},
 	{"partial", "done", "discard"},
 	{"loading", "cancelled", "cancel_run"},
 	{"blocked", "cancelled", "cancel_run"},

@@ -53,6 +53,14 @@ COMMENT ON FUNCTION job_idem.drop_error_rule(text, text, text) IS
 $$takes back the rule that set_error_rule set for this pattern and job
 true if there was one. Errors: 22023 bad pattern; JI002 no such job; 42501.$$;
 
+CREATE FUNCTION job_idem.replay_run(run_id bigint, error_class text DEFAULT NULL, sqlstate text DEFAULT NULL,
+	note text DEFAULT NULL) RETURNS bigint
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_replay_run';
+COMMENT ON FUNCTION job_idem.replay_run(bigint, text, text, text) IS
+$$replays every dead letter of a run that is open now, each once; what dies again later is a new one, for another call
+error_class: a pattern with * and ?; sqlstate: its beginning, such as 40. A filter leaves out letters without such a value. All or nothing, in the caller's transaction; a second call waits for the first.
+Returns the number replayed. Errors: JI003; JI004 run neither running, partial nor done; JI008 an item is not dead; 22023 a filter that is empty or over 200 bytes; 42501.$$;
+
 CREATE PROCEDURE job_idem.tick()
 	LANGUAGE c AS 'MODULE_PATHNAME', 'job_idem_tick';
 COMMENT ON PROCEDURE job_idem.tick() IS

@@ -81,6 +81,7 @@ INSERT INTO job_idem.privilege (level, object) VALUES
 	('operator', 'FUNCTION job_idem.expire_lease(bigint, text)'),
 	('operator', 'FUNCTION job_idem.end_holder(bigint)'),
 	('operator', 'FUNCTION job_idem.replay(bigint, text, jsonb)'),
+	('operator', 'FUNCTION job_idem.replay_run(bigint, text, text, text)'),
 	('operator', 'FUNCTION job_idem.discard(bigint, text)'),
 	('operator', 'PROCEDURE job_idem.tick()');
 

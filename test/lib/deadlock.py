@@ -25,9 +25,9 @@ import traceback
 import psycopg
 
 ON_RUNS = ("define_job", "pause_job", "resume_job", "open_run", "add_items", "add_keys", "load_items", "seal_run",
-           "cancel_run", "replay", "discard")
+           "cancel_run", "replay", "replay_run", "discard")
 ON_CLAIMS = ("claim_items", "claim_item", "mark_done", "mark_done_many", "mark_all_done", "mark_failed", "postpone",
-             "release", "heartbeat", "hold", "claim_status", "expire_lease", "audit")
+             "release", "heartbeat", "hold", "step_done", "claim_status", "expire_lease", "audit")
 ALONE = ("tick",)
 VERBS = ON_RUNS + ON_CLAIMS + ALONE
 ANNOUNCED = {"JI001", "JI004", "JI010", "55P03"}
@@ -170,6 +170,9 @@ class Worker:
         if letter is not None:
             self.query("SELECT job_idem.replay(%s)", letter)
 
+    def replay_run(self):
+        self.query("SELECT job_idem.replay_run(%s)", self.some_run())
+
     def discard(self):
         letter = self.dead_letter()
         if letter is not None:
@@ -244,6 +247,10 @@ class Worker:
     def hold(self):
         token, keys = self.lease()
         self.query("SELECT job_idem.hold(%s, %s)", token, self.random.choice([None, keys[0]]))
+
+    def step_done(self):
+        token, keys = self.lease()
+        self.query("SELECT job_idem.step_done(%s, %s, %s)", token, keys[0], f"step {self.random.random()}")
 
     def claim_status(self):
         token, keys = self.lease()

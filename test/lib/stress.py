@@ -365,6 +365,8 @@ def operate(config, seed, draining):
     try:
         connection = psycopg.connect(autocommit=True, application_name="stress-operator")
         while True:
+            if choice.random() < 0.3:
+                connection.execute("SELECT job_idem.replay_run(%s)", [config["run_id"]])
             letters = connection.execute("SELECT dead_letter_id FROM job_idem.dead_letters WHERE run_id = %s"
                                          " AND status = 'open' LIMIT 5", [config["run_id"]]).fetchall()
             for letter, in letters:

@@ -2,8 +2,8 @@
 #
 # Sixteen clients call every verb that there is, in transactions of up to five calls, with shuffled key lists, each on
 # leases of its own: claims of slices, of due items and of new keys, completion one by one, in sets and whole, failure,
-# postponement, release, holds and heartbeats, expiry by ticks, idle claims and operators, adding of known and new keys,
-# loading, sealing, cancelling, replay and discard, redefinition and pause. Every pair of verbs meets, with the
+# postponement, release, steps, holds and heartbeats, expiry by ticks, idle claims and operators, adding of known and new keys,
+# loading, sealing, cancelling, replay of one and of all, discard, redefinition and pause. Every pair of verbs meets, with the
 # transaction of the one open while the other is called. At the end there is no 40P01 in the server's log, no statement
 # has waited for a lock for more than 20 s, and audit() finds nothing in any run. That the log would tell is shown
 # first, with the one deadlock that is lawful: two calls each of two threads of one lease, in opposite order. Two
