@@ -53,7 +53,7 @@ BEGIN
 	PERFORM job_idem.add_items(run, CASE WHEN state = 'not there' THEN '{other}' WHEN state LIKE 'run %' THEN '{k}'
 		ELSE '{k,other}' END::text[]);
 	IF state = 'run loading' OR state = 'run blocked' THEN
-		UPDATE job_idem.run r SET state = 'blocked' WHERE run_id = run AND build.state = 'run blocked';
+		UPDATE job_idem.run r SET state = 'blocked', waits_for = run WHERE run_id = run AND build.state = 'run blocked';
 		RETURN;
 	END IF;
 	PERFORM job_idem.seal_run(run);
