@@ -169,8 +169,10 @@ FailOne(const JobIdemJob *job, const Rules *rules, const JobIdemLease *lease, co
 static NullableDatum
 Argument(FunctionCallInfo fcinfo, int i)
 {
-	NullableDatum value = {.value = PG_GETARG_DATUM(i), .isnull = PG_ARGISNULL(i)};
+	NullableDatum value;
 
+	value.value = PG_GETARG_DATUM(i);
+	value.isnull = PG_ARGISNULL(i);
 	return value;
 }
 
@@ -238,7 +240,7 @@ ReadColumn(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int n_key
 static NullableDatum
 Element(const Column *column, int i)
 {
-	NullableDatum value = {.isnull = true};
+	NullableDatum value = {.value = (Datum) 0, .isnull = true};
 
 	if (column->values != NULL && !column->nulls[i])
 	{
