@@ -240,13 +240,10 @@ ReadColumn(FunctionCallInfo fcinfo, int i, const char *name, Oid type, int n_key
 static NullableDatum
 Element(const Column *column, int i)
 {
-	NullableDatum value = {.value = (Datum) 0, .isnull = true};
+	NullableDatum value;
 
-	if (column->values != NULL && !column->nulls[i])
-	{
-		value.value = column->values[i];
-		value.isnull = false;
-	}
+	value.isnull = column->values == NULL || column->nulls[i];
+	value.value = value.isnull ? (Datum) 0 : column->values[i];
 	return value;
 }
 
