@@ -8,10 +8,10 @@ CREATE FUNCTION at(instant text) RETURNS text LANGUAGE sql AS $$SELECT set_confi
 
 -- both changes of the clock: one run a date, at the documented instant, in any time zone of the caller's
 SELECT at AS now FROM at('2026-03-07 00:00:00+00');
-SELECT job_idem.define_job('ny gap', 'keyed', schedule => '30 2 * * *', timezone => 'America/New_York');
-SELECT job_idem.define_job('ny twice', 'keyed', schedule => '30 1 * * *', timezone => 'America/New_York');
-SELECT job_idem.define_job('howe', 'keyed', schedule => '15 2 * * *', timezone => 'Australia/Lord_Howe');
-SELECT job_idem.define_job('santiago', 'keyed', schedule => '0 0 * * *', timezone => 'America/Santiago');
+SELECT job_idem.define_job('ny gap', 'keyed', schedule => '30 2 * * *', timezone => 'America/New_York') \g /dev/null
+SELECT job_idem.define_job('ny twice', 'keyed', schedule => '30 1 * * *', timezone => 'America/New_York') \g /dev/null
+SELECT job_idem.define_job('howe', 'keyed', schedule => '15 2 * * *', timezone => 'Australia/Lord_Howe') \g /dev/null
+SELECT job_idem.define_job('santiago', 'keyed', schedule => '0 0 * * *', timezone => 'America/Santiago') \g /dev/null
 SET timezone = 'Asia/Kolkata';
 SELECT at AS now FROM at('2026-03-10 12:00:00+00');
 CALL job_idem.tick();
@@ -25,7 +25,7 @@ WHERE (job, d) IN (('ny gap', '2026-11-01'), ('ny twice', '2026-11-01'), ('howe'
 
 -- offsets over month and year ends, whatever zone a worker is in
 SELECT at AS now FROM at('2026-12-30 12:00:00+00');
-SELECT job_idem.define_job('yesterday', 'keyed', schedule => '0 1 * * *', timezone => 'Europe/Berlin', business_date_offset => -1);
+SELECT job_idem.define_job('yesterday', 'keyed', schedule => '0 1 * * *', timezone => 'Europe/Berlin', business_date_offset => -1) \g /dev/null
 SELECT at AS now FROM at('2027-01-02 12:00:00+00');
 CALL job_idem.tick();
 SELECT run_key, scheduled_at FROM job_idem.run JOIN job_idem.jobs USING (job_id) WHERE job = 'yesterday' ORDER BY run_key;
@@ -41,10 +41,10 @@ SELECT at AS now FROM at('2026-10-29 00:00:00+00');
 SELECT job_idem.define_calendar('bd bank');
 SELECT job_idem.set_calendar_day('bd bank', '2026-11-02', false, 'All Souls');
 SELECT job_idem.define_job('closed ' || what, 'keyed', schedule => '0 2 * * *', calendar => 'bd bank', closed_day => what)
-FROM unnest('{skip,next,previous}'::text[]) AS what;
+FROM unnest('{skip,next,previous}'::text[]) AS what \g /dev/null
 SELECT job_idem.define_job('first ' || what, 'keyed', schedule => '0 2 1 * *', calendar => 'bd bank', closed_day => what)
-FROM unnest('{next,previous}'::text[]) AS what;
-SELECT job_idem.define_job('offset', 'keyed', schedule => '0 2 * * TUE', calendar => 'bd bank', business_date_offset => -1);
+FROM unnest('{next,previous}'::text[]) AS what \g /dev/null
+SELECT job_idem.define_job('offset', 'keyed', schedule => '0 2 * * TUE', calendar => 'bd bank', business_date_offset => -1) \g /dev/null
 SELECT at AS now FROM at('2026-11-04 12:00:00+00');
 CALL job_idem.tick();
 SELECT job, run_key, r.state, scheduled_at, r.reason FROM job_idem.run r JOIN job_idem.jobs USING (job_id)
@@ -53,11 +53,11 @@ SELECT count(job_idem.pause_job(job)) FROM job_idem.jobs WHERE calendar = 'bd ba
 
 -- one run a date: 02:00 ran, edited to 03:00 the date has had its run; one a fire: 24 keys in UTC
 SELECT at AS now FROM at('2026-11-16 00:00:00+00');
-SELECT job_idem.define_job('date', 'keyed', schedule => '0 2 * * *');
-SELECT job_idem.define_job('fire', 'keyed', schedule => '0 * * * *', timezone => 'Asia/Kolkata', run_per => 'fire');
+SELECT job_idem.define_job('date', 'keyed', schedule => '0 2 * * *') \g /dev/null
+SELECT job_idem.define_job('fire', 'keyed', schedule => '0 * * * *', timezone => 'Asia/Kolkata', run_per => 'fire') \g /dev/null
 SELECT at AS now FROM at('2026-11-16 02:00:01+00');
 CALL job_idem.tick();
-SELECT job_idem.define_job('date', 'keyed', schedule => '0 3 * * *');
+SELECT job_idem.define_job('date', 'keyed', schedule => '0 3 * * *') \g /dev/null
 SELECT at AS now FROM at('2026-11-17 00:00:00+00');
 CALL job_idem.tick();
 SELECT run_key, state, version FROM job_idem.runs WHERE job = 'date' ORDER BY run_key;
@@ -66,26 +66,26 @@ SELECT count(job_idem.pause_job(job)) FROM job_idem.jobs WHERE job IN ('date', '
 
 -- edits never fire the past; what the old schedule still owed, it still owes
 SELECT at AS now FROM at('2026-11-18 00:30:00+00');
-SELECT job_idem.define_job('edit', 'keyed', schedule => '0 1 * * *', misfire => 'latest');
-SELECT job_idem.define_job('edit new', 'keyed', schedule => '0 1 1 1 *', misfire => 'latest');
+SELECT job_idem.define_job('edit', 'keyed', schedule => '0 1 * * *', misfire => 'latest') \g /dev/null
+SELECT job_idem.define_job('edit new', 'keyed', schedule => '0 1 1 1 *', misfire => 'latest') \g /dev/null
 SELECT at AS now FROM at('2026-11-18 01:00:10+00');
 CALL job_idem.tick();
 SELECT at AS now FROM at('2026-11-18 15:00:00+00');
-SELECT job_idem.define_job('edit', 'keyed', schedule => '0 2 * * *', misfire => 'latest');
-SELECT job_idem.define_job('edit new', 'keyed', schedule => '0 1 * * *', misfire => 'latest');
+SELECT job_idem.define_job('edit', 'keyed', schedule => '0 2 * * *', misfire => 'latest') \g /dev/null
+SELECT job_idem.define_job('edit new', 'keyed', schedule => '0 1 * * *', misfire => 'latest') \g /dev/null
 CALL job_idem.tick();
-SELECT job_idem.define_job('edit', 'keyed', schedule => '0 2 * * *', timezone => 'Asia/Tokyo', misfire => 'latest');
+SELECT job_idem.define_job('edit', 'keyed', schedule => '0 2 * * *', timezone => 'Asia/Tokyo', misfire => 'latest') \g /dev/null
 CALL job_idem.tick();
-SELECT job_idem.define_job('edit', 'keyed', schedule => '0 23 * * *', misfire => 'latest');
+SELECT job_idem.define_job('edit', 'keyed', schedule => '0 23 * * *', misfire => 'latest') \g /dev/null
 CALL job_idem.tick();
 SELECT job, run_key, state FROM job_idem.runs WHERE job LIKE 'edit%' ORDER BY job, run_key;
 SELECT at AS now FROM at('2026-11-18 23:00:10+00');
 CALL job_idem.tick();
 SELECT at AS now FROM at('2026-11-19 01:30:00+00');
-SELECT job_idem.define_job('edit', 'keyed', schedule => '0 2 * * *', run_per => 'fire', misfire => 'catch_up');
+SELECT job_idem.define_job('edit', 'keyed', schedule => '0 2 * * *', run_per => 'fire', misfire => 'catch_up') \g /dev/null
 SELECT at AS now FROM at('2026-11-19 02:30:00+00');
 -- no tick since 23:00: the 02:00 of today is owed, by the version that was in force
-SELECT job_idem.define_job('edit', 'keyed', schedule => '0 4 * * *', misfire => 'catch_up');
+SELECT job_idem.define_job('edit', 'keyed', schedule => '0 4 * * *', misfire => 'catch_up') \g /dev/null
 SELECT at AS now FROM at('2026-11-19 04:30:00+00');
 CALL job_idem.tick();
 SELECT job, run_key, state, version FROM job_idem.runs WHERE job LIKE 'edit%' ORDER BY job, run_id;
@@ -93,8 +93,8 @@ SELECT count(job_idem.pause_job(job)) FROM job_idem.jobs WHERE job LIKE 'edit%';
 
 -- a run opened by hand is the planner's run, and stops nobody else's; a lawful redo has its own key
 SELECT at AS now FROM at('2026-11-20 00:00:00+00');
-SELECT job_idem.define_job('hand', 'keyed', schedule => '0 2 * * *');
-SELECT job_idem.define_job('hand other', 'keyed', schedule => '0 2 * * *');
+SELECT job_idem.define_job('hand', 'keyed', schedule => '0 2 * * *') \g /dev/null
+SELECT job_idem.define_job('hand other', 'keyed', schedule => '0 2 * * *') \g /dev/null
 SELECT outcome FROM job_idem.open_run('hand', '2026-11-20');
 SELECT at AS now FROM at('2026-11-20 02:01:00+00');
 CALL job_idem.tick();
@@ -104,11 +104,11 @@ SELECT count(job_idem.pause_job(job)) FROM job_idem.jobs WHERE job LIKE 'hand%';
 
 -- plan and backfill, each date by the definition of its time; what is there stays; a dry run writes nothing and says the same
 SELECT at AS now FROM at('2026-12-01 00:00:00+00');
-SELECT job_idem.define_job('fill', 'keyed', schedule => '0 2 * * *', misfire => 'skip');
+SELECT job_idem.define_job('fill', 'keyed', schedule => '0 2 * * *', misfire => 'skip') \g /dev/null
 SELECT at AS now FROM at('2026-12-03 02:00:01+00');
 CALL job_idem.tick();
 SELECT at AS now FROM at('2026-12-04 12:00:00+00');
-SELECT job_idem.define_job('fill', 'keyed', schedule => '30 5 * * *', misfire => 'skip', calendar => 'bd bank');
+SELECT job_idem.define_job('fill', 'keyed', schedule => '30 5 * * *', misfire => 'skip', calendar => 'bd bank') \g /dev/null
 SELECT at AS now FROM at('2026-12-08 12:00:00+00');
 CALL job_idem.tick();
 SELECT business_date, scheduled_at, outcome, reason FROM job_idem.plan('fill', '2026-11-29', '2026-12-09');

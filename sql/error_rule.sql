@@ -108,3 +108,6 @@ SELECT job_idem.set_error_rule('transient', '99', job => 'rule');
 RESET ROLE;
 SELECT bool_and(job_idem.drop_error_rule(sqlstate, error_class, job)) FROM job_idem.error_rules;
 SELECT count(*) FROM job_idem.error_rules;
+SELECT job_idem.revoke_worker('rule', 'rule_owner');
+DROP OWNED BY rule_owner;
+DROP ROLE rule_owner;

@@ -17,7 +17,7 @@ SELECT outcome FROM job_idem.define_calendar('open', 'MON-SUN') AS outcome;
 SELECT job_idem.set_calendar_day('open', '2026-11-04', false);
 SELECT job_idem.define_job('five ' || policy, schedule => '0 2 * * *', calendar => 'open', misfire => policy,
 	valid_for => CASE policy WHEN 'expire' THEN interval '40 hours' END)
-FROM unnest('{catch_up,latest,skip,expire}'::text[]) AS policy;
+FROM unnest('{catch_up,latest,skip,expire}'::text[]) AS policy \g /dev/null
 SELECT at AS now FROM at('2026-11-01 02:00:40+00');
 CALL job_idem.tick();
 SELECT at AS now FROM at('2026-11-06 12:00:00+00');
@@ -42,7 +42,7 @@ SELECT job, state, reason FROM job_idem.runs WHERE run_key = '2026-11-08' ORDER 
 
 -- what is worthless when late: an hour late it runs, three hours late it is expired and never claimable
 SELECT at AS now FROM at('2026-11-09 00:00:00+00');
-SELECT job_idem.define_job('reminder', 'keyed', schedule => '0 8 * * *', misfire => 'expire', valid_for => '2 hours');
+SELECT job_idem.define_job('reminder', 'keyed', schedule => '0 8 * * *', misfire => 'expire', valid_for => '2 hours') \g /dev/null
 SELECT at AS now FROM at('2026-11-09 09:00:00+00');
 CALL job_idem.tick();
 SELECT at AS now FROM at('2026-11-10 11:00:00+00');
@@ -54,7 +54,7 @@ SELECT outcome FROM job_idem.claim_item('reminder', '2026-11-10', 'x');
 SELECT at AS now FROM at('2026-11-11 19:59:00+00');
 SELECT job_idem.define_job('minute ' || policy, 'keyed', schedule => '* * * * *', run_per => 'fire', misfire => policy,
 	catch_up_limit => 25, valid_for => CASE policy WHEN 'expire' THEN interval '20 minutes' END)
-FROM unnest('{catch_up,latest,skip,expire}'::text[]) AS policy;
+FROM unnest('{catch_up,latest,skip,expire}'::text[]) AS policy \g /dev/null
 SELECT at AS now FROM at('2026-11-11 20:00:10+00');
 CALL job_idem.tick();
 SELECT at AS now FROM at('2026-11-11 21:00:10+00');
@@ -78,7 +78,7 @@ WHERE NOT EXISTS (SELECT FROM job_idem.runs r WHERE r.job = 'minute latest' AND 
 
 -- the clock jumps 8 hours ahead for one tick, and is put right: what is planned stays, what is due comes, nothing twice
 SELECT at AS now FROM at('2026-11-13 00:00:00+00');
-SELECT job_idem.define_job('jump', 'keyed', schedule => '*/10 * * * *', run_per => 'fire', misfire => 'latest');
+SELECT job_idem.define_job('jump', 'keyed', schedule => '*/10 * * * *', run_per => 'fire', misfire => 'latest') \g /dev/null
 SELECT at AS now FROM at('2026-11-13 08:01:00+00');
 CALL job_idem.tick();
 SELECT at AS now FROM at('2026-11-13 00:11:00+00');
@@ -90,7 +90,7 @@ SELECT count(*), count(DISTINCT run_key), count(*) FILTER (WHERE state = 'runnin
 -- paused for 30 minutes: nothing meanwhile; resumed, the policy decides, exactly
 SELECT at AS now FROM at('2026-11-14 00:00:30+00');
 SELECT job_idem.define_job('pause ' || policy, 'keyed', schedule => '* * * * *', run_per => 'fire', misfire => policy)
-FROM unnest('{catch_up,latest,skip}'::text[]) AS policy;
+FROM unnest('{catch_up,latest,skip}'::text[]) AS policy \g /dev/null
 SELECT count(job_idem.pause_job('pause ' || policy)) FROM unnest('{catch_up,latest,skip}'::text[]) AS policy;
 SELECT at AS now FROM at('2026-11-14 00:10:30+00');
 CALL job_idem.tick();

@@ -260,7 +260,7 @@ Define(const char *name, int16 weekly, const char *note)
 
 	JobIdemArg(&args, CStringGetTextDatum(name));
 	JobIdemArg(&args, Int16GetDatum(weekly));
-	JobIdemArgNullable(&args, note ? CStringGetTextDatum(note) : (Datum) 0, note == NULL);
+	JobIdemArgText(&args, note);
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
 	/* again only if somebody drops what was in the way of the insert */
 	do
@@ -311,7 +311,7 @@ SetDay(const char *calendar, DateADT day, NullableDatum open, const char *note)
 	if (open.isnull)
 		return JobIdemRunLatest(&delete_day, &args, 0) > 0;
 	JobIdemArg(&args, open.value);
-	JobIdemArgNullable(&args, note ? CStringGetTextDatum(note) : (Datum) 0, note == NULL);
+	JobIdemArgText(&args, note);
 	return JobIdemRunLatest(&set_day, &args, 0) > 0;
 }
 

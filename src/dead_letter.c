@@ -39,25 +39,19 @@ JOB_IDEM_STATEMENT(put_dead_letter,
 				   TIMESTAMPTZOID);
 
 static void
-TextArg(JobIdemArgs *args, const char *text)
-{
-	JobIdemArgNullable(args, text == NULL ? (Datum) 0 : CStringGetTextDatum(text), text == NULL);
-}
-
-static void
 Record(const JobIdemFailure *failure, bool dead, TimestampTz now, TimestampTz retry_at)
 {
 	JobIdemArgs args = {.n = 0};
 
 	JobIdemArg(&args, Int64GetDatum(failure->run_id));
-	TextArg(&args, failure->item_key);
+	JobIdemArgText(&args, failure->item_key);
 	JobIdemArg(&args, Int64GetDatum(failure->token));
 	JobIdemArg(&args, Int16GetDatum(failure->attempts));
 	JobIdemArg(&args, TimestampTzGetDatum(now));
-	TextArg(&args, JobIdemFailureKindName(failure->kind));
-	TextArg(&args, failure->sqlstate);
-	TextArg(&args, failure->error_class);
-	TextArg(&args, failure->message);
+	JobIdemArgText(&args, JobIdemFailureKindName(failure->kind));
+	JobIdemArgText(&args, failure->sqlstate);
+	JobIdemArgText(&args, failure->error_class);
+	JobIdemArgText(&args, failure->message);
 	JobIdemArgNullable(&args, TimestampTzGetDatum(retry_at), dead);
 	(void) JobIdemRunLatest(&put_failure, &args, 0);
 }
@@ -76,10 +70,10 @@ Bury(const JobIdemFailure *failure, const char *reason, TimestampTz now)
 
 	JobIdemArg(&letter, Int64GetDatum(failure->run_id));
 	JobIdemArg(&letter, Int64GetDatum(failure->item_no));
-	TextArg(&letter, reason);
-	TextArg(&letter, JobIdemFailureKindName(failure->kind));
-	TextArg(&letter, failure->sqlstate);
-	TextArg(&letter, failure->error_class);
+	JobIdemArgText(&letter, reason);
+	JobIdemArgText(&letter, JobIdemFailureKindName(failure->kind));
+	JobIdemArgText(&letter, failure->sqlstate);
+	JobIdemArgText(&letter, failure->error_class);
 	JobIdemArg(&letter, Int16GetDatum(failure->attempts));
 	JobIdemArg(&letter, TimestampTzGetDatum(now));
 	(void) JobIdemRunLatest(&put_dead_letter, &letter, 0);

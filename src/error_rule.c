@@ -104,17 +104,11 @@ FindJob(const char *name, Rule *rule)
 }
 
 static void
-AddText(JobIdemArgs *args, const char *value)
-{
-	JobIdemArgNullable(args, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL);
-}
-
-static void
 AddRule(JobIdemArgs *args, const Rule *rule)
 {
 	JobIdemArgNullable(args, Int64GetDatum(rule->job_id), rule->job_id == 0);
-	AddText(args, rule->sqlstate);
-	AddText(args, rule->error_class);
+	JobIdemArgText(args, rule->sqlstate);
+	JobIdemArgText(args, rule->error_class);
 }
 
 static void
@@ -122,9 +116,9 @@ RecordRule(const char *verb, const Rule *rule, const char *kind, const char *not
 {
 	JobIdemArgs args = {.n = 0};
 
-	AddText(&args, rule->sqlstate);
-	AddText(&args, rule->error_class);
-	AddText(&args, kind);
+	JobIdemArgText(&args, rule->sqlstate);
+	JobIdemArgText(&args, rule->error_class);
+	JobIdemArgText(&args, kind);
 	(void) JobIdemRunLatest(&rule_detail, &args, 1);
 	JobIdemEvent(verb, rule->job_id, 0, NULL, JobIdemText(0, 1, CurrentMemoryContext), note);
 }
@@ -145,10 +139,10 @@ job_idem_set_error_rule(PG_FUNCTION_ARGS)
 	JobIdemEnter(&scope);
 	FindJob(job, &rule);
 	AddRule(&args, &rule);
-	AddText(&args, kind);
-	AddText(&args, note);
+	JobIdemArgText(&args, kind);
+	JobIdemArgText(&args, note);
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
-	AddText(&args, JobIdemCallerName());
+	JobIdemArgText(&args, JobIdemCallerName());
 	changed = JobIdemRun(&put_rule, &args, 0) == 1;
 	if (changed)
 		RecordRule("set_error_rule", &rule, kind, note);

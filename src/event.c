@@ -21,12 +21,6 @@ JOB_IDEM_STATEMENT(insert_event,
 				   8, TIMESTAMPTZOID, TEXTOID, INT8OID, INT8OID, TEXTOID, TEXTOID, TEXTOID,
 				   TEXTOID);
 
-static void
-TextArg(JobIdemArgs *args, const char *text)
-{
-	JobIdemArgNullable(args, text == NULL ? (Datum) 0 : CStringGetTextDatum(text), text == NULL);
-}
-
 void
 JobIdemEvent(const char *verb, int64 job_id, int64 run_id, const char *item_key,
 			 const char *detail, const char *reason)
@@ -34,12 +28,12 @@ JobIdemEvent(const char *verb, int64 job_id, int64 run_id, const char *item_key,
 	JobIdemArgs args = {.n = 0};
 
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
-	TextArg(&args, JobIdemCallerName());
+	JobIdemArgText(&args, JobIdemCallerName());
 	JobIdemArgNullable(&args, Int64GetDatum(job_id), job_id == 0);
 	JobIdemArgNullable(&args, Int64GetDatum(run_id), run_id == 0);
-	TextArg(&args, item_key);
-	TextArg(&args, verb);
-	TextArg(&args, detail);
-	TextArg(&args, reason);
+	JobIdemArgText(&args, item_key);
+	JobIdemArgText(&args, verb);
+	JobIdemArgText(&args, detail);
+	JobIdemArgText(&args, reason);
 	(void) JobIdemRun(&insert_event, &args, 0);
 }

@@ -138,41 +138,35 @@ CheckChangedSource(JobIdemDefinition *def, const JobIdemJob *job)
 }
 
 static void
-AddText(JobIdemArgs *args, const char *value)
-{
-	JobIdemArgNullable(args, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL);
-}
-
-static void
 AddParts(JobIdemArgs *args, const JobIdemDefinition *def)
 {
-	AddText(args, def->kind);
-	AddText(args, def->tier);
-	AddText(args, def->schedule);
-	AddText(args, def->timezone);
-	AddText(args, def->calendar);
+	JobIdemArgText(args, def->kind);
+	JobIdemArgText(args, def->tier);
+	JobIdemArgText(args, def->schedule);
+	JobIdemArgText(args, def->timezone);
+	JobIdemArgText(args, def->calendar);
 	JobIdemArg(args, Int32GetDatum(def->business_date_offset));
-	AddText(args, def->run_per);
-	AddText(args, def->misfire);
+	JobIdemArgText(args, def->run_per);
+	JobIdemArgText(args, def->misfire);
 	JobIdemArg(args, IntervalPGetDatum(def->misfire_grace));
 	JobIdemArgNullable(args, IntervalPGetDatum(def->valid_for), def->valid_for == NULL);
 	JobIdemArg(args, Int32GetDatum(def->catch_up_limit));
-	AddText(args, def->overlap);
-	AddText(args, def->closed_day);
+	JobIdemArgText(args, def->overlap);
+	JobIdemArgText(args, def->closed_day);
 	JobIdemArg(args, IntervalPGetDatum(def->lease));
 	JobIdemArg(args, IntervalPGetDatum(def->takeover_delay));
 	JobIdemArg(args, IntervalPGetDatum(def->max_lease));
-	AddText(args, def->at_max_lease);
+	JobIdemArgText(args, def->at_max_lease);
 	JobIdemArg(args, Int32GetDatum(def->max_attempts));
 	JobIdemArg(args, IntervalPGetDatum(def->backoff_base));
 	JobIdemArg(args, Float8GetDatum(def->backoff_factor));
 	JobIdemArg(args, IntervalPGetDatum(def->backoff_max));
-	AddText(args, def->unknown_as);
+	JobIdemArgText(args, def->unknown_as);
 	JobIdemArgNullable(args, def->retry_budget.value, def->retry_budget.isnull);
 	JobIdemArgNullable(args, def->failure_threshold.value, def->failure_threshold.isnull);
 	JobIdemArg(args, IntervalPGetDatum(def->failure_window));
 	JobIdemArg(args, Int32GetDatum(def->batch_size));
-	AddText(args, def->item_source);
+	JobIdemArgText(args, def->item_source);
 	JobIdemArg(args, IntervalPGetDatum(def->close_after));
 }
 
@@ -439,7 +433,7 @@ job_idem_pause_job(PG_FUNCTION_ARGS)
 	RefuseDropped(job);
 	JobIdemArg(&args, Int64GetDatum(job->job_id));
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
-	JobIdemArgNullable(&args, reason ? CStringGetTextDatum(reason) : (Datum) 0, reason == NULL);
+	JobIdemArgText(&args, reason);
 	paused = JobIdemRunLatest(&pause_job, &args, 0) > 0;
 	if (paused)
 		JobIdemEvent("pause_job", job->job_id, 0, NULL, NULL, reason);

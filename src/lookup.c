@@ -186,6 +186,19 @@ JobIdemGetRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run)
 		JobIdemRunGone(run_id);
 }
 
+/* The job of a run, for a caller who must have the right to it; JI003 if there is no such run. */
+JobIdemJob *
+JobIdemJobOfRun(int64 run_id, JobIdemRight right)
+{
+	JobIdemRunRow run;
+	JobIdemJob *job;
+
+	JobIdemGetRun(run_id, RUN_READ, &run);
+	job = JobIdemJobById(run.job_id);
+	JobIdemRequire(job->job_id, job->owner, job->name, right);
+	return job;
+}
+
 void
 JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint)
 {

@@ -68,6 +68,7 @@ extern JobIdemJob *JobIdemJobByName(const char *name);
 extern JobIdemJob *JobIdemJobById(int64 job_id);
 extern bool JobIdemFindRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run);
 extern void JobIdemGetRun(int64 run_id, JobIdemRunLock lock, JobIdemRunRow *run);
+extern JobIdemJob *JobIdemJobOfRun(int64 run_id, JobIdemRight right);
 pg_noreturn extern void JobIdemRunGone(int64 run_id);
 pg_noreturn extern void JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint);
 

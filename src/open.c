@@ -124,8 +124,7 @@ JobIdemInsertRun(const JobIdemJob *job, const JobIdemNewRun *run, int64 *run_id)
 	JobIdemArg(&args, Int32GetDatum(job->batch_size));
 	JobIdemArgNullable(&args, run->params.value, run->params.isnull);
 	JobIdemArg(&args, TimestampTzGetDatum(now));
-	JobIdemArgNullable(&args, run->reason ? CStringGetTextDatum(run->reason) : (Datum) 0,
-					   run->reason == NULL);
+	JobIdemArgText(&args, run->reason);
 	JobIdemArgNullable(&args, run->scheduled_at.value, run->scheduled_at.isnull);
 	JobIdemArgNullable(&args, Int64GetDatum(run->waits_for), run->waits_for == 0);
 	JobIdemArgNullable(&args, TimestampTzGetDatum(now), !over);

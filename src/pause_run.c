@@ -23,11 +23,8 @@ JOB_IDEM_STATEMENT(resume_run,
 static JobIdemJob *
 LockRun(int64 run_id, JobIdemRunRow *run)
 {
-	JobIdemJob *job;
+	JobIdemJob *job = JobIdemJobOfRun(run_id, RIGHT_OPERATE);
 
-	JobIdemGetRun(run_id, RUN_READ, run);
-	job = JobIdemJobById(run->job_id);
-	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_OPERATE);
 	JobIdemGetRun(run_id, RUN_FOR_UPDATE, run);
 	if (run->finished && run->state != RUN_PARTIAL)
 		JobIdemRunNotOpen(run, "Only a run that can still be worked is paused or resumed.");

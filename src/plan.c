@@ -333,9 +333,7 @@ job_idem_unblock_run(PG_FUNCTION_ARGS)
 	bool blocked;
 
 	JobIdemEnter(&scope);
-	JobIdemGetRun(run_id, RUN_READ, &run);
-	job = JobIdemJobById(run.job_id);
-	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_OPERATE);
+	job = JobIdemJobOfRun(run_id, RIGHT_OPERATE);
 	JobIdemGetRun(run_id, RUN_FOR_UPDATE, &run);
 	blocked = run.state == RUN_BLOCKED;
 	if (JobIdemRunStateEnded(run.state))

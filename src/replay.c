@@ -23,6 +23,7 @@
 #include "fault.h"
 #include "job_idem.h"
 #include "lookup.h"
+#include "release.h"
 #include "spi.h"
 #include "watch.h"
 
@@ -119,12 +120,6 @@ JOB_IDEM_STATEMENT(replay_detail,
 				   "SELECT jsonb_strip_nulls(jsonb_build_object('count', $1, 'error_class', $2,"
 				   " 'sqlstate', $3))::text",
 				   3, INT8OID, TEXTOID, TEXTOID);
-
-static void
-TextArg(JobIdemArgs *args, const char *text)
-{
-	JobIdemArgNullable(args, text == NULL ? (Datum) 0 : CStringGetTextDatum(text), text == NULL);
-}
 
 /* 40001 above READ COMMITTED if the run has changed since the snapshot. */
 static void
@@ -231,8 +226,8 @@ Replay(const DeadLetter *letter, const char *note, NullableDatum payload)
 	JobIdemArg(&args, Int64GetDatum(letter->id));
 	JobIdemArg(&args, Int64GetDatum(letter->run_id));
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
-	TextArg(&args, JobIdemCallerName());
-	TextArg(&args, note);
+	JobIdemArgText(&args, JobIdemCallerName());
+	JobIdemArgText(&args, note);
 	JobIdemArgNullable(&args, payload.value, payload.isnull);
 	if (JobIdemRunLatest(&revive_item, &args, 0) != 1)
 		RefuseLiving(letter->item_key, letter->id);
@@ -349,7 +344,7 @@ ReadLetters(Letters *letters, int64 run_id, const char *error_class, const char 
 	letters->ids = palloc(CHUNK * sizeof(int64));
 	letters->item_nos = palloc(CHUNK * sizeof(int64));
 	JobIdemArg(&args, Int64GetDatum(run_id));
-	TextArg(&args, sqlstate);
+	JobIdemArgText(&args, sqlstate);
 	(void) JobIdemRunInto(&open_letters, &args, &letters->receiver);
 }
 
@@ -417,8 +412,8 @@ ResolveLetters(const Letters *letters, uint64 from, int n, TimestampTz now, cons
 		elog(ERROR, "a dead letter was resolved while its run was locked");
 	JobIdemArg(&where, LockedPlaces());
 	JobIdemArg(&where, TimestampTzGetDatum(now));
-	TextArg(&where, JobIdemCallerName());
-	TextArg(&where, note);
+	JobIdemArgText(&where, JobIdemCallerName());
+	JobIdemArgText(&where, note);
 	(void) JobIdemRunLatest(&resolve_letters, &where, 0);
 }
 
@@ -456,8 +451,8 @@ RecordReplayRun(const JobIdemRunRow *run, uint64 n, const char *error_class,
 	JobIdemArgs args = {.n = 0};
 
 	JobIdemArg(&args, Int64GetDatum((int64) n));
-	TextArg(&args, error_class);
-	TextArg(&args, sqlstate);
+	JobIdemArgText(&args, error_class);
+	JobIdemArgText(&args, sqlstate);
 	(void) JobIdemRunLatest(&replay_detail, &args, 1);
 	JobIdemEvent("replay_run", run->job_id, run->run_id, NULL,
 				 JobIdemText(0, 1, CurrentMemoryContext), note);
@@ -487,13 +482,10 @@ job_idem_replay_run(PG_FUNCTION_ARGS)
 	char *note = JobIdemReasonArgument(fcinfo, 3, false);
 	JobIdemScope scope;
 	JobIdemRunRow run;
-	JobIdemJob *job;
 	Letters letters;
 
 	JobIdemEnter(&scope);
-	JobIdemGetRun(run_id, RUN_READ, &run);
-	job = JobIdemJobById(run.job_id);
-	JobIdemRequire(job->job_id, job->owner, job->name, RIGHT_OPERATE);
+	(void) JobIdemJobOfRun(run_id, RIGHT_OPERATE);
 	TouchRun(run_id, &run);
 	/* a run that is done has no letter left to replay, which is no error: it may just be so */
 	if (run.state != RUN_DONE)
@@ -517,16 +509,19 @@ Discard(const DeadLetter *letter, const char *note)
 
 	JobIdemArg(&args, Int64GetDatum(letter->id));
 	JobIdemArg(&args, TimestampTzGetDatum(JobIdemNow()));
-	TextArg(&args, JobIdemCallerName());
-	TextArg(&args, note);
+	JobIdemArgText(&args, JobIdemCallerName());
+	JobIdemArgText(&args, note);
 	(void) JobIdemRunLatest(&discard_letter, &args, 0);
 	JobIdemEvent("discard", letter->job->job_id, letter->run_id, letter->item_key,
 				 psprintf("{\"dead_letter_id\": " INT64_FORMAT "}", letter->id), note);
 	JobIdemArg(&run, Int64GetDatum(letter->run_id));
 	if (JobIdemRunLatest(&end_partial, &run, 0) == 1 &&
 		strcmp(JobIdemText(0, 1, CurrentMemoryContext), "done") == 0)
+	{
 		JobIdemEvent("finish", letter->job->job_id, letter->run_id, NULL,
 					 "{\"state\": \"done\"}", NULL);
+		JobIdemReleaseWaiting(letter->job->job_id);
+	}
 }
 
 PG_FUNCTION_INFO_V1(job_idem_discard);

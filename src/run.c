@@ -142,19 +142,6 @@ job_idem_open_run(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(JobIdemRow(fcinfo, values, nulls));
 }
 
-/* The job of a run, for a caller who must have the right to it. */
-static JobIdemJob *
-JobOfRun(int64 run_id, JobIdemRight right)
-{
-	JobIdemRunRow run;
-	JobIdemJob *job;
-
-	JobIdemGetRun(run_id, RUN_READ, &run);
-	job = JobIdemJobById(run.job_id);
-	JobIdemRequire(job->job_id, job->owner, job->name, right);
-	return job;
-}
-
 static Datum
 LoadedRow(FunctionCallInfo fcinfo, const JobIdemLoad *load)
 {
@@ -204,7 +191,7 @@ job_idem_add_items(PG_FUNCTION_ARGS)
 		RefuseDifferentLengths(n_keys, n_payloads);
 	}
 	JobIdemEnter(&scope);
-	JobIdemLoadBegin(&load, JobOfRun(run_id, RIGHT_WORK), run_id);
+	JobIdemLoadBegin(&load, JobIdemJobOfRun(run_id, RIGHT_WORK), run_id);
 	JobIdemLoadChunk(&load, keys, key_nulls, payloads, payload_nulls, n_keys);
 	JobIdemLoadEnd(&load);
 	JobIdemFaultPoint("add_items");
@@ -222,7 +209,7 @@ job_idem_load_items(PG_FUNCTION_ARGS)
 	JobIdemLoad load;
 
 	JobIdemEnter(&scope);
-	JobIdemLoadBegin(&load, JobOfRun(run_id, RIGHT_WORK), run_id);
+	JobIdemLoadBegin(&load, JobIdemJobOfRun(run_id, RIGHT_WORK), run_id);
 	JobIdemLeaveConnected(&scope);
 	JobIdemLoadSource(&load, &source);
 	JobIdemEnterConnected(&scope);
@@ -244,7 +231,7 @@ job_idem_seal_run(PG_FUNCTION_ARGS)
 	bool nulls[2] = {false, false};
 
 	JobIdemEnter(&scope);
-	job = JobOfRun(run_id, RIGHT_WORK);
+	job = JobIdemJobOfRun(run_id, RIGHT_WORK);
 	JobIdemGetRun(run_id, RUN_FOR_UPDATE, &run);
 	if (!run.sealed)
 	{
@@ -291,7 +278,7 @@ job_idem_cancel_run(PG_FUNCTION_ARGS)
 	bool changed;
 
 	JobIdemEnter(&scope);
-	(void) JobOfRun(run_id, RIGHT_OPERATE);
+	(void) JobIdemJobOfRun(run_id, RIGHT_OPERATE);
 	JobIdemGetRun(run_id, RUN_FOR_UPDATE, &run);
 	changed = Cancel(&run, reason, force);
 	JobIdemLeave(&scope);

@@ -32,6 +32,12 @@ JobIdemArg(JobIdemArgs *args, Datum value)
 	JobIdemArgNullable(args, value, false);
 }
 
+void
+JobIdemArgText(JobIdemArgs *args, const char *value)
+{
+	JobIdemArgNullable(args, value ? CStringGetTextDatum(value) : (Datum) 0, value == NULL);
+}
+
 static void
 Prepare(JobIdemStatement *statement)
 {

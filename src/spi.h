@@ -31,6 +31,8 @@ typedef struct JobIdemArgs
 
 extern void JobIdemArg(JobIdemArgs *args, Datum value);
 extern void JobIdemArgNullable(JobIdemArgs *args, Datum value, bool is_null);
+/* NULL is an SQL NULL. */
+extern void JobIdemArgText(JobIdemArgs *args, const char *value);
 
 extern uint64 JobIdemRun(JobIdemStatement *statement, const JobIdemArgs *args, uint64 limit);
 extern uint64 JobIdemRunLatest(JobIdemStatement *statement, const JobIdemArgs *args, uint64 limit);

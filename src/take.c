@@ -64,8 +64,7 @@ Insert(JobIdemClaim *claim, JobIdemStatement *statement, Datum what, int32 n_ite
 	JobIdemArg(&args, Int64GetDatum(claim->run_id));
 	JobIdemArg(&args, what);
 	JobIdemArg(&args, Int32GetDatum(n_items));
-	JobIdemArgNullable(&args, claim->worker ? CStringGetTextDatum(claim->worker) : (Datum) 0,
-					   claim->worker == NULL);
+	JobIdemArgText(&args, claim->worker);
 	JobIdemArg(&args, Int32GetDatum(MyProcPid));
 	JobIdemArg(&args, TimestampTzGetDatum(now));
 	JobIdemArg(&args, TimestampTzGetDatum(claim->deadline));
