@@ -8,7 +8,7 @@
  *
  * Fires are looked at oldest first, in windows of time, each business date as a whole. Where the
  * policy may give up late fires, the newest one comes first, so that a long backlog of rows to
- * write does not hold it up.
+ * write does not hold it up; but not where late ones run and must be over before it.
  */
 #include "postgres.h"
 
@@ -52,7 +52,7 @@ JOB_IDEM_STATEMENT(unfinished_run,
 				   "SELECT run_id FROM job_idem.run WHERE job_id = $1"
 				   " AND state IN ('loading', 'blocked', 'running', 'partial')"
 				   " AND (state <> 'partial' OR $2)"
-				   " ORDER BY business_date DESC, run_id DESC LIMIT 1",
+				   " ORDER BY run_id DESC LIMIT 1",
 				   2, INT8OID, BOOLOID);
 JOB_IDEM_STATEMENT(move_hint, "UPDATE job_idem.job SET planned_to = $2 WHERE job_id = $1", 2,
 				   INT8OID, TIMESTAMPTZOID);
@@ -155,7 +155,10 @@ JobIdemDecide(const JobIdemPolicy *policy, const JobIdemFire *fire, TimestampTz 
 	return RUN_RUNNING;
 }
 
-/* The unfinished run of the job that was planned last; 0 if there is none. */
+/*
+ * The unfinished run of the job that was opened last, whatever its date: who waits for that one
+ * stands at the end of the line, so that no two ever wait for the same run. 0 if there is none.
+ */
 static int64
 Unfinished(const JobIdemJob *job, bool partial_too)
 {
@@ -358,6 +361,14 @@ PlanWindow(Planning *plan, TimestampTz from, TimestampTz to)
 	return whole < groups.n && groups.n > 0 ? fires.fires[groups.starts[whole]].at - 1 : to;
 }
 
+/* May late fires run, and must they do so before the newest one? */
+static bool
+KeepsOrder(const Planning *plan)
+{
+	return plan->policy.misfire == MISFIRE_CATCH_UP ||
+		(plan->policy.misfire == MISFIRE_EXPIRE && plan->policy.overlap_waits);
+}
+
 /* The newest fire first, if it is run: late ones must not hold it up. */
 static void
 PlanNewest(Planning *plan, const JobIdemFire *newest)
@@ -366,7 +377,7 @@ PlanNewest(Planning *plan, const JobIdemFire *newest)
 	int64 run_id;
 	JobIdemRunState state = JobIdemDecide(&plan->policy, newest, newest->at, plan->now, &reason);
 
-	if (plan->policy.misfire == MISFIRE_CATCH_UP || state != RUN_RUNNING ||
+	if (KeepsOrder(plan) || state != RUN_RUNNING ||
 		JobIdemFindRunByKey(plan->job->job_id, JobIdemFireKey(newest), &run_id))
 		return;
 	if (JobIdemPlanOne(plan->job, &plan->policy, newest, state, reason, 0) != 0)

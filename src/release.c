@@ -22,9 +22,15 @@
 /* blocked runs that one call looks at; tick meets the others */
 #define AT_ONCE 100
 
+/* the run before this one; what was cancelled while it waited has left the line, which closes up */
 JOB_IDEM_STATEMENT(predecessor,
-				   "SELECT p.state FROM job_idem.run r JOIN job_idem.run p"
-				   " ON p.run_id = r.waits_for WHERE r.run_id = $1",
+				   "WITH RECURSIVE line AS ("
+				   "  SELECT waits_for FROM job_idem.run WHERE run_id = $1"
+				   "  UNION ALL"
+				   "  SELECT r.waits_for FROM line JOIN job_idem.run r ON r.run_id ="
+				   "   line.waits_for WHERE r.state = 'cancelled')"
+				   " SELECT p.state FROM line JOIN job_idem.run p ON p.run_id = line.waits_for"
+				   " WHERE p.state <> 'cancelled'",
 				   1, INT8OID);
 JOB_IDEM_STATEMENT(go_on,
 				   "UPDATE job_idem.run SET state = $2, reason = NULL, waits_for = NULL"

@@ -143,7 +143,7 @@ CREATE INDEX run_claimable ON job_idem.run (job_id, ((- priority::bigint)), busi
 	WHERE state = 'running';
 CREATE INDEX run_unfinished ON job_idem.run (run_id)
 	WHERE finished_at IS NULL OR (state = 'cancelled' AND purged_at IS NULL);
-CREATE INDEX run_unended ON job_idem.run (job_id, business_date, run_id)
+CREATE INDEX run_unended ON job_idem.run (job_id, run_id)
 	WHERE state IN ('loading', 'blocked', 'running', 'partial');
 CREATE INDEX run_date ON job_idem.run (job_id, business_date);
 COMMENT ON TABLE job_idem.run IS 'one job for one run key; outlives its items and is the done marker. Claims and completions never write it';
