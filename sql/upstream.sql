@@ -107,9 +107,8 @@ FROM dates JOIN down d ON run_key = day::text ORDER BY day, job;
 SELECT count(r.run_id) FROM dates, job_idem.open_run('down', day, run_key => 'late ' || ends) r;
 SELECT run_key, state, reason FROM down WHERE run_key LIKE 'late %' ORDER BY run_key;
 SELECT count(job_idem.cancel_run(run_id, 'enough', true)) FROM job_idem.runs WHERE run_key LIKE 'late %';
--- the last dead letter is discarded: partial becomes done, which lets go, at the latest at the next tick
+-- the last dead letter is discarded: partial becomes done, which lets go, at once
 SELECT job_idem.discard(dead_letter_id, 'paid by hand') FROM job_idem.dead_letters WHERE job = 'up';
-CALL job_idem.tick();
 SELECT ends, d.job, d.state, d.events FROM dates JOIN down d ON run_key = day::text WHERE ends = 'partial' ORDER BY job;
 -- the cancelled date is done again under another key: both runs of the date count, and the cancelled one stays
 SELECT pg_temp.run('up', '2026-11-05', '2026-11-05#2') \g /dev/null
