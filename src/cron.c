@@ -83,14 +83,14 @@ static bool
 Refuse(Reader *reader, const char *at, const char *format, ...)
 {
 	JobIdemCronError *error = reader->error;
-	size_t used;
+	size_t used = 0;
 	va_list args;
 
 	if (at == reader->end && at > reader->schedule)
 		at--;
 	error->position = pg_mbstrlen_with_len(reader->schedule, at - reader->schedule) + 1;
-	used = snprintf(error->message, sizeof(error->message), "%s: ",
-					reader->field == NULL ? "schedule" : reader->field->name);
+	if (reader->field != NULL)
+		used = snprintf(error->message, sizeof(error->message), "%s: ", reader->field->name);
 	va_start(args, format);
 	vsnprintf(error->message + used, sizeof(error->message) - used, format, args);
 	va_end(args);
@@ -382,11 +382,9 @@ static bool
 RefuseCount(Reader *reader, int n, const char *last)
 {
 	reader->end = NULL;
-	if (n == 0)
-		return Refuse(reader, reader->schedule, "is empty");
 	if (n > MAX_FIELDS)
-		return Refuse(reader, last, "has more than 6 fields");
-	return Refuse(reader, last, "has %d of 5 or 6 fields", n);
+		return Refuse(reader, last, "more than 6 fields");
+	return Refuse(reader, last, "5 or 6 fields are needed, not %d", n);
 }
 
 static bool
@@ -397,17 +395,16 @@ ReadFields(Reader *reader, const char **begins, const char **ends, int n)
 											 &day_field, &month_field, &weekday_field};
 	uint64 *const sets[MAX_FIELDS] = {&cron->seconds, &cron->minutes, &cron->hours,
 									  &cron->days, &cron->months, &cron->weekdays};
-	bool restricts[MAX_FIELDS];
+	bool restricts[MAX_FIELDS] = {false};
 	int skip = MAX_FIELDS - n;
 	int i;
 
-	cron->seconds = BIT(0);
+	if (skip > 0)
+		cron->seconds = BIT(0);
 	for (i = skip; i < MAX_FIELDS; i++)
 	{
 		reader->at = begins[i - skip];
 		reader->end = ends[i - skip];
-		if (i == 0)
-			cron->seconds = 0;
 		if (fields[i] == &hour_field)
 			cron->elapsed = IsStar(reader);
 		if (!ReadField(reader, fields[i], sets[i], &restricts[i]))
@@ -497,9 +494,9 @@ JobIdemCronParse(const char *schedule, JobIdemCron *cron, JobIdemCronError *erro
 		return JobIdemCronParse(macro, cron, error);
 	memset(cron, 0, sizeof(JobIdemCron));
 	if (n > 0 && *begins[0] == '@')
-		return Refuse(&reader, begins[0], "is none of @hourly, @daily, @weekly, @monthly, @yearly");
+		return Refuse(&reader, begins[0], "none of @hourly, @daily, @weekly, @monthly, @yearly");
 	if (n < MAX_FIELDS - 1 || n > MAX_FIELDS)
-		return RefuseCount(&reader, n, n > 0 ? begins[n - 1] : NULL);
+		return RefuseCount(&reader, n, n > 0 ? begins[n - 1] : schedule);
 	if (!ReadFields(&reader, begins, ends, n))
 		return false;
 	if (IsPossible(cron))

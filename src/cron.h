@@ -31,7 +31,7 @@ typedef struct JobIdemCron
 /* Why a schedule is refused. */
 typedef struct JobIdemCronError
 {
-	char message[128]; /* begins with the field */
+	char message[128]; /* begins with the field, if it is in one */
 	int position;	   /* in characters, from 1 */
 } JobIdemCronError;
 
