@@ -136,7 +136,7 @@ need_server()
 	[ -n "$major" ] || die "no PostgreSQL 15 to 18 installed or to be installed; set PG_CONFIG"
 
 	need_packages gcc libc6-dev make "postgresql-$major" "postgresql-server-dev-$major" "postgresql-$major-cron" \
-		libipc-run-perl python3 python3-psycopg pgbouncer
+		libipc-run-perl python3 python3-psycopg python3-croniter pgbouncer
 	PG_CONFIG=/usr/lib/postgresql/$major/bin/pg_config
 }
 
