@@ -62,6 +62,12 @@ JOB_IDEM_STATEMENT(load_is_due,
 				   "SELECT FROM job_idem.run WHERE run_id = $1 AND state = 'loading'"
 				   " AND (load_at IS NULL OR load_at <= $2)",
 				   2, INT8OID, TIMESTAMPTZOID);
+JOB_IDEM_STATEMENT(lock_tables,
+				   "LOCK TABLE job_idem.job, job_idem.job_version, job_idem.run,"
+				   " job_idem.run_trigger, job_idem.item, job_idem.lease, job_idem.tally,"
+				   " job_idem.event"
+				   " IN ROW EXCLUSIVE MODE NOWAIT",
+				   0, 0);
 
 static void
 RefuseElsewhere(FunctionCallInfo fcinfo)
@@ -199,11 +205,29 @@ CommitAndGoOn(Tick *tick)
 	Enter(tick);
 }
 
+static void
+LockTables(void *unused)
+{
+	JobIdemArgs args = {.n = 0};
+
+	(void) JobIdemRun(&lock_tables, &args, 0);
+}
+
+/*
+ * Was it a whole table that the wait was for? One row, such as a run that somebody has opened by
+ * hand and not committed, is no reason to leave the others.
+ */
+static bool
+TableIsLocked(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE && JobIdemTry(LockTables, NULL) != NULL;
+}
+
 /* An error becomes a WARNING that says what could not be done; the others go on. */
 static void
 Warn(Tick *tick, const char *what, int64 id, const ErrorData *error)
 {
-	tick->give_up = error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	tick->give_up = TableIsLocked(error);
 	ereport(WARNING,
 			(errcode(error->sqlerrcode),
 			 errmsg("tick could not %s " INT64_FORMAT ": %s", what, id, error->message),

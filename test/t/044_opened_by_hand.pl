@@ -1,0 +1,60 @@
+# A run that somebody opens by hand under the planner's key is the planned run, and while that transaction is open tick
+# waits for it for a second at most, plans the other jobs in the same call, and says which one it could not. A locked table
+# ends the tick in place of making each job wait.
+# C27, S21.
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use JobIdem;
+use Time::HiRes qw(time);
+
+my $cluster = new_cluster('main');
+my $user = session($cluster, options => '-c job_idem.clock_freeze=2026-11-30T00:00:00Z');
+my @ticks = map { session($cluster, options => '-c job_idem.clock_freeze=2026-11-30T02:00:01Z') } 1, 2;
+
+sub runs { return $cluster->safe_psql('postgres', 'SELECT job, run_key, trigger_count FROM job_idem.runs ORDER BY job, run_key'); }
+
+# The warnings of both ticks, called at once.
+sub tick_both
+{
+	my $start = time();
+
+	$_->start_query('CALL job_idem.tick()') for @ticks;
+	$_->finish for @ticks;
+	cmp_ok(time() - $start, '<', 20, 'within a bounded wait');
+	return join '', map { $_->errors } @ticks;
+}
+
+# one in the first place and one in the middle, so that others come after each
+$user->query("SELECT job_idem.define_job('job ' || j, 'keyed', schedule => '0 2 * * *') FROM generate_series(1, 5) AS j");
+my $first = $user->query("SELECT job_id FROM job_idem.jobs WHERE job = 'job 1'");
+$user->query("BEGIN; SELECT job_idem.open_run('job ' || j, '2026-11-30') FROM unnest('{1,3}'::int[]) AS j");
+like(tick_both(), qr/WARNING:  55P03: tick could not plan job number $first: .*HINT:  The others go on/s, 'it says which');
+is(runs(), "job 2|2026-11-30|1\njob 4|2026-11-30|1\njob 5|2026-11-30|1", 'the others are planned in the same call');
+$user->query('COMMIT');
+is(tick_both(), '', 'nothing to say once it is committed');
+is(runs(), join("\n", map { "job $_|2026-11-30|1" } 1 .. 5), 'the run opened by hand is the planned one');
+
+# rolled back: planned by the next tick
+$_->query("SET job_idem.clock_freeze = '2026-12-01T02:00:01Z'") for @ticks;
+$user->query("BEGIN; SELECT job_idem.open_run('job 1', '2026-12-01')");
+tick_both();
+$user->query('ROLLBACK');
+is(tick_both(), '', 'nothing to say once it is rolled back');
+is($cluster->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM job_idem.runs WHERE run_key = '2026-12-01'"), '5|5',
+	'and each job has its run');
+
+# a whole table: one wait, not one for each job
+$_->query("SET job_idem.clock_freeze = '2026-12-02T02:00:01Z'") for @ticks;
+$user->query('BEGIN; LOCK TABLE job_idem.run IN SHARE MODE');
+my $said = tick_both();
+is(() = $said =~ /WARNING/g, 2, 'each tick meets a locked table once');
+like($said, qr/This tick ends here/, 'and ends');
+$user->query('COMMIT');
+is(tick_both(), '', 'the next goes on');
+is($cluster->safe_psql('postgres', "SELECT count(*) FROM job_idem.runs WHERE run_key = '2026-12-02'"), 5, 'with every job');
+
+$cluster->stop;
+done_testing();
