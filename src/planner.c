@@ -21,6 +21,7 @@
 
 #include "access.h"
 #include "clock.h"
+#include "fault.h"
 #include "job_idem.h"
 #include "open.h"
 #include "planner.h"
@@ -221,6 +222,7 @@ JobIdemPlanOne(const JobIdemJob *job, const JobIdemPolicy *policy, const JobIdem
 		return 0;
 	if (run.state != RUN_SKIPPED && run.state != RUN_EXPIRED)
 		JobIdemCountTrigger(run_id);
+	JobIdemFaultPoint("plan");
 	return run_id;
 }
 
