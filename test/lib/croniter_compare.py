@@ -74,13 +74,10 @@ def ours(connection, text, start, count):
     return found
 
 
-def misses_march(start, got, expected):
-    """From the last days of February croniter (as of 1.3.5) may miss the first days of March that a list or step names."""
-    for mine, other in zip(got, expected):
-        if mine != other:
-            return start.month == 2 and start.day > 25 and mine.month == 3 and mine < other
-        start = mine
-    return False
+def misses_march(got, expected):
+    """Where it goes from February to March croniter (as of 1.3.5) may miss the first days that a list or step names."""
+    mine, other = next(pair for pair in zip(got, expected) if pair[0] != pair[1])
+    return mine.month == 3 and mine.day <= 3 and mine < other
 
 
 def main(config):
@@ -99,7 +96,7 @@ def main(config):
                 continue
             compared += 1
             got = ours(connection, text, start, config["fires"])
-            if got != expected and not misses_march(start, got, expected):
+            if got != expected and not misses_march(got, expected):
                 first = next((pair for pair in zip(got, expected) if pair[0] != pair[1]), (got[-1:], expected[-1:]))
                 print(f"{text} after {start}: {first[0]}, croniter says {first[1]}")
     print(f"compared {compared}")

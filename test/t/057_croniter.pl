@@ -1,6 +1,6 @@
 # Random schedules against croniter, which has nothing in common with the extension: the same next instants, one after
 # another, for all that both understand alike. What they read otherwise is named in test/lib/croniter_compare.py.
-# S1. JOB_IDEM_SOAK compares 5,000 schedules.
+# S1. The same schedules each time, but for a soak, which compares 5,000 new ones.
 use strict;
 use warnings;
 
@@ -13,7 +13,7 @@ my ($missing) = python($cluster, '-c', 'import psycopg, croniter');
 plan skip_all => 'python3-croniter is not installed' if $missing;
 
 my $n = scaled(400, 5000);
-my $seed = seed();
+my $seed = soak() ? seed() : 1;
 my ($status, $output, $errors) = python($cluster, "$FindBin::RealBin/../lib/croniter_compare.py",
 	qq({"seed": $seed, "schedules": $n, "fires": 10}));
 
