@@ -10,6 +10,7 @@ CREATE FUNCTION told(reason text) RETURNS text LANGUAGE sql AS $$
 	SELECT replace(reason, n, (SELECT 'of ' || run_key FROM job_idem.run WHERE run_id = n::bigint))
 	FROM (SELECT (regexp_match(reason, 'run (\d+)'))[1] AS n) x $$;
 CREATE VIEW line AS SELECT job, run_key, state, coalesce(told(reason), reason) AS reason FROM job_idem.runs;
+CREATE TEMP TABLE mine AS SELECT unnest('{chain,expiring,latest,ahead,skips,side by side}'::text[]) AS job;
 CREATE TABLE balance (entry serial, job text, day date, at_once int);
 -- does what there is to be done of a job: a worker that takes any run it is given
 CREATE FUNCTION work(job text) RETURNS void LANGUAGE plpgsql AS $$
@@ -42,7 +43,8 @@ CALL job_idem.tick();
 SELECT count(*), count(DISTINCT day), bool_and(day = date '2026-09-30' + nth::int) AS in_order, max(at_once) AS at_once FROM
 	(SELECT *, row_number() OVER (ORDER BY entry) AS nth FROM balance WHERE job = 'chain') b;
 SELECT state, count(*) FROM line WHERE job = 'chain' GROUP BY state;
-SELECT run_id, count(*) FROM job_idem.event WHERE verb = 'release' GROUP BY run_id HAVING count(*) > 1;
+SELECT run_id, count(*) FROM job_idem.event JOIN job_idem.jobs USING (job_id) WHERE job = 'chain' AND verb = 'release'
+GROUP BY run_id HAVING count(*) > 1;
 -- level: the next date need not wait
 SELECT at AS now FROM at('2026-11-01 02:00:10+00');
 CALL job_idem.tick();
@@ -137,9 +139,10 @@ WHERE NOT EXISTS (SELECT FROM job_idem.run r JOIN job_idem.jobs j USING (job_id)
 -- a backfill must not lose the dates that it was asked for
 SELECT outcome, count(*) FROM job_idem.backfill('skips', '2026-09-30', '2026-09-30') GROUP BY outcome;
 SELECT state, count(*), count(DISTINCT reason) AS waits_for FROM line WHERE job = 'skips' AND run_key < '2026-10' GROUP BY state ORDER BY state;
-SELECT r.job, a.* FROM job_idem.runs r, job_idem.audit(r.run_id) a;
-SELECT count(job_idem.pause_job(job, 'the end of this test')) > 0 AS paused FROM job_idem.jobs WHERE schedule IS NOT NULL;
-SELECT count(job_idem.cancel_run(run_id, 'the end of this test', force => true)) > 0 AS cancelled FROM job_idem.runs WHERE finished_at IS NULL;
+SELECT r.job, a.* FROM job_idem.runs r, job_idem.audit(r.run_id) a WHERE r.job IN (SELECT job FROM mine);
+SELECT count(job_idem.pause_job(job, 'the end of this test')) FROM mine;
+SELECT count(job_idem.cancel_run(run_id, 'the end of this test', force => true)) > 0 AS cancelled FROM job_idem.runs
+WHERE finished_at IS NULL AND job IN (SELECT job FROM mine);
 DROP VIEW line;
 DROP TABLE balance;
 DROP FUNCTION at, told, work;

@@ -206,7 +206,7 @@ CALL job_idem.tick();
 CALL job_idem.tick();
 SELECT run_key, state, reason FROM down WHERE job = 'down planned' ORDER BY run_key;
 -- in all this nothing was let go twice
-SELECT run_id, count(*) FROM job_idem.event WHERE verb IN ('release', 'unblock_run') AND run_id IN (SELECT run_id FROM job_idem.runs)
+SELECT run_id, count(*) FROM job_idem.event JOIN job_idem.jobs j USING (job_id) WHERE verb IN ('release', 'unblock_run') AND j.job LIKE 'down%'
 GROUP BY run_id HAVING count(*) > 1;
 SELECT r.job, a.* FROM job_idem.runs r, job_idem.audit(r.run_id) a WHERE r.job IN ('up', 'gone') OR r.job LIKE 'down%';
 SELECT count(job_idem.pause_job(job)) FROM job_idem.jobs WHERE job = 'down planned';
