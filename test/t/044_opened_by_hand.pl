@@ -1,7 +1,7 @@
 # A run that somebody opens by hand under the planner's key is the planned run, and while that transaction is open tick
 # waits for it for a second at most, plans the other jobs in the same call, and says which one it could not. A locked table
-# ends the tick in place of making each job wait.
-# C27, S21.
+# ends the tick in place of making each job wait. Any other error of a job is a warning.
+# C27, S21, S22 (the states: sql/tick_errors.sql).
 use strict;
 use warnings;
 
@@ -55,6 +55,22 @@ like($said, qr/This tick ends here/, 'and ends');
 $user->query('COMMIT');
 is(tick_both(), '', 'the next goes on');
 is($cluster->safe_psql('postgres', "SELECT count(*) FROM job_idem.runs WHERE run_key = '2026-12-02'"), 5, 'with every job');
+
+# an error says which job, what, and that the others go on
+$user->query(<<'SQL');
+SET job_idem.clock_freeze = '2026-12-03T00:00:00Z';
+SELECT job_idem.define_calendar('never', 'MON-SUN');
+SELECT job_idem.define_job('job 2', 'keyed', schedule => '0 2 * * *', calendar => 'never', closed_day => 'next');
+UPDATE job_idem.calendar SET weekly = 0;
+SELECT job_idem.define_job('job 6', schedule => '0 2 * * *', item_source => 'SELECT (1 / 0)::text');
+SQL
+my $second = $user->query("SELECT job_id FROM job_idem.jobs WHERE job = 'job 2'");
+$ticks[0]->query("SET job_idem.clock_freeze = '2026-12-03T02:00:01Z'; CALL job_idem.tick()");
+like($ticks[0]->errors, qr/WARNING:  \w{5}: tick could not plan job number $second: calendar "never" has no open day.*HINT:  The others go on/s,
+	'a job that cannot be planned');
+like($ticks[0]->errors, qr/WARNING:  22012: item_source failed: division by zero.*Run \d+ stays loading/s, 'a run that cannot be loaded');
+is($cluster->safe_psql('postgres', "SELECT string_agg(job || ' ' || state, ', ' ORDER BY job) FROM job_idem.runs WHERE run_key = '2026-12-03'"),
+	'job 1 running, job 3 running, job 4 running, job 5 running, job 6 loading', 'and all the others');
 
 $cluster->stop;
 done_testing();
