@@ -62,6 +62,6 @@ SELECT count(*) FROM job_idem.runs r, job_idem.audit(r.run_id) WHERE r.job LIKE 
 
 SELECT count(job_idem.cancel_run(run_id, 'the end of this test')) FROM job_idem.runs WHERE job LIKE 'errors %';
 CALL job_idem.tick();
-SELECT count(job_idem.drop_job(job)) FROM job_idem.jobs WHERE job LIKE 'errors %';
+SELECT count(job_idem.pause_job(job)) FROM job_idem.jobs WHERE job LIKE 'errors %';
 DROP TABLE tick_errors;
 DROP FUNCTION at;
