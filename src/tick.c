@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/proc.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "access.h"
@@ -188,13 +189,20 @@ WorkOnRun(void *argument)
 	MoveRun(work, job, run.state);
 }
 
+/* A lock is not waited for long. */
+static void
+PinLockTimeout(void)
+{
+	if (LockTimeout == 0 || LockTimeout > MAX_WAIT)
+		JobIdemPin("lock_timeout", psprintf("%d", MAX_WAIT));
+}
+
 /* For each transaction anew. A lock on a whole table is not waited for long. */
 static void
 Enter(Tick *tick)
 {
 	JobIdemEnterConnected(&tick->scope);
-	if (LockTimeout == 0 || LockTimeout > MAX_WAIT)
-		JobIdemPin("lock_timeout", psprintf("%d", MAX_WAIT));
+	PinLockTimeout();
 }
 
 static void
@@ -244,15 +252,19 @@ LoadFromSource(void *argument)
 	JobIdemLoadFromSource(work->source_of, work->run_id);
 }
 
-/* Text of the job's owner runs outside our scope. */
+/* Text of the job's owner runs outside our scope; what it waits for must not hold up the others. */
 static void
 LoadRun(Work *work)
 {
 	Tick *tick = work->tick;
 	ErrorData *error;
+	int guc_level;
 
 	JobIdemLeaveConnected(&tick->scope);
+	guc_level = NewGUCNestLevel();
+	PinLockTimeout();
 	error = JobIdemTry(LoadFromSource, work);
+	AtEOXact_GUC(false, guc_level);
 	Enter(tick);
 	if (error != NULL)
 		Warn(tick, "load run", work->run_id, error);

@@ -72,5 +72,22 @@ like($ticks[0]->errors, qr/WARNING:  22012: item_source failed: division by zero
 is($cluster->safe_psql('postgres', "SELECT string_agg(job || ' ' || state, ', ' ORDER BY job) FROM job_idem.runs WHERE run_key = '2026-12-03'"),
 	'job 1 running, job 3 running, job 4 running, job 5 running, job 6 loading', 'and all the others');
 
+# a source that waits for a lock holds up nobody for long either, and is run again
+$user->query(<<'SQL');
+SET job_idem.clock_freeze = '2026-12-04T00:00:00Z';
+CREATE TABLE listed AS SELECT 'a' AS key;
+SELECT job_idem.define_job('job 6', schedule => '0 2 * * *', item_source => 'SELECT key FROM public.listed', backoff_base => '0');
+SELECT job_idem.define_job('job 7', schedule => '0 2 * * *', item_source => 'SELECT ''b''');
+BEGIN;
+LOCK TABLE listed;
+SQL
+$ticks[0]->query("SET job_idem.clock_freeze = '2026-12-04T02:00:01Z'; CALL job_idem.tick()");
+my $states = "SELECT string_agg(job || ' ' || state, ', ' ORDER BY job) FROM job_idem.runs WHERE run_key = '2026-12-04'"
+  . " AND job IN ('job 6', 'job 7')";
+is($cluster->safe_psql('postgres', $states), 'job 6 loading, job 7 running', 'a locked source leaves its run loading');
+$user->query('COMMIT');
+$ticks[0]->query('CALL job_idem.tick()');
+is($cluster->safe_psql('postgres', $states), 'job 6 running, job 7 running', 'and is run again');
+
 $cluster->stop;
 done_testing();
