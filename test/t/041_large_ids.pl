@@ -16,7 +16,7 @@ use Ledger;
 my $cluster = new_cluster('main', extension => 0);
 my $top = "$FindBin::RealBin/../..";
 
-my @ids = qw(job_id_seq run_id_seq late_item_seq run_trigger_id_seq failure_id_seq dead_letter_id_seq event_id_seq);
+my @ids = qw(error_rule_id_seq job_id_seq run_id_seq late_item_seq run_trigger_id_seq failure_id_seq dead_letter_id_seq event_id_seq);
 
 # A new database whose sequences start late.
 sub late_database
