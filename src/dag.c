@@ -279,7 +279,7 @@ static char *
 EdgeLabel(const Edge *edge)
 {
 	StringInfoData label;
-	int n = Abs(edge->offset);
+	int n = abs(edge->offset);
 
 	initStringInfo(&label);
 	if (n > 0)
