@@ -32,6 +32,22 @@ JOB_IDEM_STATEMENT(running_runs,
 				   " ORDER BY (- priority::bigint), business_date, run_id",
 				   1, INT8OID);
 
+/* True if it has expired a lease: that is enough for one claim. */
+static bool
+HealRun(const JobIdemJob *job, int64 run_id)
+{
+	bool more;
+	bool expired;
+
+	/* what its statements have read goes with the connection */
+	SPI_connect();
+	expired = JobIdemExpireOverdue(job, run_id, false, 1, &more) > 0;
+	if (!expired && !JobIdemFinish(run_id, job->job_id))
+		JobIdemWatch(job, run_id);
+	SPI_finish();
+	return expired;
+}
+
 static void
 Heal(void *argument)
 {
@@ -40,7 +56,6 @@ Heal(void *argument)
 	int64 *runs;
 	uint64 n;
 	uint64 i;
-	bool more;
 
 	JobIdemReleaseWaiting(job->job_id);
 	JobIdemArg(&args, Int64GetDatum(job->job_id));
@@ -48,14 +63,8 @@ Heal(void *argument)
 	runs = palloc(Max(n, 1) * sizeof(int64));
 	for (i = 0; i < n; i++)
 		runs[i] = JobIdemInt64(i, 1);
-	for (i = 0; i < n; i++)
-	{
+	for (i = 0; i < n && !HealRun(job, runs[i]); i++)
 		CHECK_FOR_INTERRUPTS();
-		if (JobIdemExpireOverdue(job, runs[i], false, 1, &more) > 0)
-			return;
-		if (!JobIdemFinish(runs[i], job->job_id))
-			JobIdemWatch(job, runs[i]);
-	}
 }
 
 /* Where a whole table is locked it gives up soon: a claim waits for nobody. */

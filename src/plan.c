@@ -48,6 +48,7 @@ typedef struct Range
 	DateADT from;
 	DateADT to;
 	JobIdemFires fires;
+	MemoryContext turn; /* of one row */
 } Range;
 
 static int64
@@ -108,6 +109,8 @@ FindFires(Range *range)
 	TimestampTz upto;
 
 	range->now = JobIdemNow();
+	range->turn = AllocSetContextCreate(CurrentMemoryContext, "job_idem plan row",
+										ALLOCSET_DEFAULT_SIZES);
 	JobIdemReadPolicy(range->job->job_id, range->now, &range->policy);
 	JobIdemReadSchedule(range->job->job_id, &range->schedule);
 	if (range->schedule.n > 0)
@@ -132,10 +135,14 @@ FindRun(const Range *range, const JobIdemFire *fire, int64 *run_id, char **state
 	JobIdemArg(&args, Int64GetDatum(range->job->job_id));
 	JobIdemArg(&args, CStringGetTextDatum(JobIdemFireKey(fire)));
 	if (JobIdemRunLatest(&find_run, &args, 1) == 0)
+	{
+		JobIdemFreeRows();
 		return false;
+	}
 	*run_id = JobIdemInt64(0, 1);
 	*state = JobIdemText(0, 2, CurrentMemoryContext);
 	*reason = JobIdemText(0, 3, CurrentMemoryContext);
+	JobIdemFreeRows();
 	return true;
 }
 
@@ -156,7 +163,7 @@ PutRow(ReturnSetInfo *rows, const JobIdemFire *fire, const char *outcome, const 
 	tuplestore_putvalues(rows->setResult, rows->setDesc, values, nulls);
 }
 
-/* The first fire of each key: the later ones of a date add nothing. */
+/* The later fires of a date add nothing. */
 static bool
 IsRepeated(const JobIdemFires *fires, int i)
 {
@@ -184,6 +191,22 @@ Outlook(const Range *range, const JobIdemFire *fire, TimestampTz newest, const c
 	return fire->at > range->now ? "will run" : "is due";
 }
 
+static void
+PlanRow(const Range *range, const JobIdemFire *fire, TimestampTz newest, ReturnSetInfo *rows)
+{
+	MemoryContext old = MemoryContextSwitchTo(range->turn);
+	char *outcome;
+	char *reason = NULL;
+	int64 run_id = 0;
+
+	CHECK_FOR_INTERRUPTS();
+	if (!FindRun(range, fire, &run_id, &outcome, &reason))
+		outcome = (char *) Outlook(range, fire, newest, (const char **) &reason);
+	PutRow(rows, fire, outcome, reason, run_id);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(range->turn);
+}
+
 PG_FUNCTION_INFO_V1(job_idem_plan);
 Datum
 job_idem_plan(PG_FUNCTION_ARGS)
@@ -202,19 +225,9 @@ job_idem_plan(PG_FUNCTION_ARGS)
 	FindFires(&range);
 	(void) JobIdemNewestFire(&range.schedule, range.policy.from, range.now, &newest);
 	for (i = 0; i < range.fires.n; i++)
-	{
-		const JobIdemFire *fire = &range.fires.fires[i];
-		char *outcome;
-		char *reason = NULL;
-		int64 run_id = 0;
-
-		CHECK_FOR_INTERRUPTS();
-		if (IsRepeated(&range.fires, i))
-			continue;
-		if (!FindRun(&range, fire, &run_id, &outcome, &reason))
-			outcome = (char *) Outlook(&range, fire, newest.at, (const char **) &reason);
-		PutRow((ReturnSetInfo *) fcinfo->resultinfo, fire, outcome, reason, run_id);
-	}
+		if (!IsRepeated(&range.fires, i))
+			PlanRow(&range, &range.fires.fires[i], newest.at,
+					(ReturnSetInfo *) fcinfo->resultinfo);
 	JobIdemLeave(&scope);
 	return (Datum) 0;
 }
@@ -314,8 +327,11 @@ job_idem_backfill(PG_FUNCTION_ARGS)
 		int at = newest_first ? fires->n - 1 - i : i;
 
 		CHECK_FOR_INTERRUPTS();
-		if (fires->fires[at].at <= backfill.range.now && !IsRepeated(fires, at))
-			BackfillOne(&backfill, &fires->fires[at], (ReturnSetInfo *) fcinfo->resultinfo);
+		if (fires->fires[at].at > backfill.range.now || IsRepeated(fires, at))
+			continue;
+		MemoryContextSwitchTo(backfill.range.turn);
+		BackfillOne(&backfill, &fires->fires[at], (ReturnSetInfo *) fcinfo->resultinfo);
+		MemoryContextReset(backfill.range.turn);
 	}
 	JobIdemLeave(&scope);
 	return (Datum) 0;

@@ -22,6 +22,9 @@
 #include "spi.h"
 #include "zone.h"
 
+/* instants of one look, so that one per second does not fill the memory */
+#define MAX_FIRES 1000000
+
 JOB_IDEM_STATEMENT(read_versions,
 				   "SELECT v.version, greatest(v.valid_from, j.plan_from),"
 				   "  coalesce(lead(v.valid_from) OVER (ORDER BY v.version), 'infinity'),"
@@ -185,6 +188,11 @@ AddFire(JobIdemFires *fires, const JobIdemScheduleVersion *version, const Day *d
 {
 	JobIdemFire *fire;
 
+	if (fires->n == MAX_FIRES)
+		ereport(ERROR,
+				(errcode(ERRCODE_JI_LIMIT_EXCEEDED),
+				 errmsg("the schedule has more than %d instants in that time", MAX_FIRES),
+				 errhint("Ask for fewer dates at a time.")));
 	if (fires->n == fires->size)
 	{
 		fires->size *= 2;

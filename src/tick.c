@@ -116,7 +116,7 @@ typedef struct Work
 	Tick *tick;
 	int64 run_id;
 	bool more;
-	JobIdemJob *source_of; /* the job whose item_source is to be run, or NULL */
+	bool load; /* its item_source is to be run */
 } Work;
 
 /* Is a loading run's item_source to be run now? */
@@ -143,12 +143,10 @@ MoveRun(Work *work, JobIdemJob *job, JobIdemRunState state)
 				JobIdemWatch(job, work->run_id);
 			break;
 		case RUN_BLOCKED:
-			if (JobIdemRelease(work->run_id) && LoadsNow(job, work->run_id))
-				work->source_of = job;
+			work->load = JobIdemRelease(work->run_id) && LoadsNow(job, work->run_id);
 			break;
 		case RUN_LOADING:
-			if (LoadsNow(job, work->run_id))
-				work->source_of = job;
+			work->load = LoadsNow(job, work->run_id);
 			break;
 		case RUN_DONE:
 		case RUN_PARTIAL:
@@ -160,11 +158,10 @@ MoveRun(Work *work, JobIdemJob *job, JobIdemRunState state)
 	}
 }
 
-/* One transaction's worth of work on a run. Skips a run that another tick is at. */
+/* Skips a run that another tick is at. */
 static void
-WorkOnRun(void *argument)
+WorkOnRun(Work *work)
 {
-	Work *work = argument;
 	Tick *tick = work->tick;
 	JobIdemRunRow run;
 	JobIdemJob *job;
@@ -195,6 +192,18 @@ PinLockTimeout(void)
 {
 	if (LockTimeout == 0 || LockTimeout > MAX_WAIT)
 		JobIdemPin("lock_timeout", psprintf("%d", MAX_WAIT));
+}
+
+/*
+ * One transaction's worth of work on a run, with a connection to SPI of its own, so that what its
+ * statements have read goes with it.
+ */
+static void
+WorkConnected(void *argument)
+{
+	SPI_connect();
+	WorkOnRun(argument);
+	SPI_finish();
 }
 
 /* For each transaction anew. A lock on a whole table is not waited for long. */
@@ -248,8 +257,17 @@ static void
 LoadFromSource(void *argument)
 {
 	Work *work = argument;
+	JobIdemScope scope;
+	JobIdemRunRow run;
+	JobIdemJob *job;
 
-	JobIdemLoadFromSource(work->source_of, work->run_id);
+	SPI_connect();
+	JobIdemEnterConnected(&scope);
+	JobIdemGetRun(work->run_id, RUN_READ, &run);
+	job = JobIdemJobById(run.job_id);
+	JobIdemLeaveConnected(&scope);
+	JobIdemLoadFromSource(job, work->run_id);
+	SPI_finish();
 }
 
 /* Text of the job's owner runs outside our scope; what it waits for must not hold up the others. */
@@ -279,10 +297,10 @@ TickRun(Tick *tick, int64 run_id)
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		error = JobIdemTry(WorkOnRun, &work);
+		error = JobIdemTry(WorkConnected, &work);
 		if (error != NULL)
 			Warn(tick, "work on run", run_id, error);
-		else if (work.source_of != NULL)
+		else if (work.load)
 			LoadRun(&work);
 		CommitAndGoOn(tick);
 	} while (error == NULL && work.more);
@@ -366,10 +384,13 @@ DueJobs(int64 *last, int64 *jobs, int *n_due)
 static void
 PlanJob(void *argument)
 {
-	JobIdemJob *job = JobIdemJobById(*(int64 *) argument);
+	JobIdemJob *job;
 
+	SPI_connect();
+	job = JobIdemJobById(*(int64 *) argument);
 	if (JobIdemHasRight(job->job_id, job->owner, RIGHT_OPERATE))
 		(void) JobIdemPlan(job->job_id);
+	SPI_finish();
 }
 
 /* A transaction for each job: one that cannot be planned stops no other. */

@@ -6,7 +6,7 @@ CREATE FUNCTION job_idem.plan(job text, from_date date, to_date date)
 COMMENT ON FUNCTION job_idem.plan(text, date, date) IS
 $$what the schedule of a job plans for the business dates from from_date to to_date, and what becomes of it; writes nothing
 outcome: the state of the run, where there is one; else will run, is due (by the next tick), will be skipped, will expire, or not planned (it is before the job was defined). reason: why it is, or will be, not run.
-Each instant by the version of the job that was, or is, in force. Errors: JI002 no such job; 22023 infinite dates, or over 3660 days; 42501.$$;
+Each instant by the version of the job that was, or is, in force. Errors: JI002 no such job; 22023 infinite dates, or over 3660 days; JI009 over a million instants; 42501.$$;
 
 CREATE FUNCTION job_idem.backfill(job text, from_date date, to_date date, dry_run boolean DEFAULT false,
 	newest_first boolean DEFAULT false, max_parallel integer DEFAULT NULL)
@@ -15,7 +15,7 @@ CREATE FUNCTION job_idem.backfill(job text, from_date date, to_date date, dry_ru
 COMMENT ON FUNCTION job_idem.backfill(text, date, date, boolean, boolean, integer) IS
 $$opens the runs of past business dates that have none, whatever the misfire policy; dates before the job was defined by its first version
 dry_run writes nothing. max_parallel: so many at once, the others are blocked until one before them is over; of a job whose runs must not overlap, one. outcome: new, known (a run is there, which stays as it is) or closed (a closed day).
-Errors: JI002 no such job; JI004 it is dropped, disabled or without an owner; 22023 infinite dates, over 3660 days, max_parallel below 1; 42501.$$;
+Errors: JI002 no such job; JI004 it is dropped, disabled or without an owner; 22023 infinite dates, over 3660 days, max_parallel below 1; JI009 over a million instants; 42501.$$;
 
 CREATE FUNCTION job_idem.unblock_run(run_id bigint, reason text) RETURNS boolean
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'job_idem_unblock_run';
