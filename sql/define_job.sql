@@ -120,6 +120,7 @@ SELECT arguments, pg_temp.refused(arguments) AS refused FROM unnest(ARRAY[
 	$$'bad', lease => '-1 second'$$,
 	$$'bad', lease => '1 day 1 second'$$,
 	$$'bad', lease => '178000000 years', max_lease => '178000000 years'$$,
+	$$'bad', lease => '1001 years', max_lease => '1001 years', takeover_delay => '1001 years'$$,
 	$$'bad', lease => '1 month -31 days'$$,
 	$$'bad', takeover_delay => '-1 microsecond'$$,
 	$$'bad', max_lease => NULL$$,
@@ -170,10 +171,10 @@ SELECT job_idem.define_job('bad', 'x', 'y', '61 * * * *', 'Nowhere', 'no calenda
 -- the smallest and the largest that are allowed
 :define('define least', lease => '1 microsecond', takeover_delay => '0', max_lease => '1 microsecond', max_attempts => 1,
 	backoff_base => '0', backoff_factor => 1, backoff_max => '0', batch_size => 1, close_after => '0');
-:define('define most', lease => '200000 years', takeover_delay => '200000 years', max_lease => '200000 years',
+:define('define most', lease => '1000 years', takeover_delay => '1000 years', max_lease => '1000 years',
 	max_attempts => 32767, backoff_base => '200000 years', backoff_factor => 1e300, batch_size => 100000,
 	close_after => '200000 years');
-:define('define most', lease => '200000 years', takeover_delay => '200000 years', max_lease => '200000 years',
+:define('define most', lease => '1000 years', takeover_delay => '1000 years', max_lease => '1000 years',
 	max_attempts => 32767, backoff_base => '200000 years', backoff_factor => 1e300, batch_size => 100000,
 	close_after => '200000 years');
 

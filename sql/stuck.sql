@@ -127,3 +127,19 @@ RESET ROLE;
 SELECT job_idem.revoke_worker('stuck far', 'regress_stuck'), job_idem.revoke_worker('stuck', 'regress_stuck_none');
 DROP ROLE regress_stuck, regress_stuck_none;
 SELECT r.job, a.* FROM job_idem.runs r, LATERAL job_idem.audit(r.run_id) a WHERE r.job LIKE 'stuck%' ORDER BY 1;
+
+-- a run that has been blocked for an hour, with what it waits for and the cure
+SET job_idem.clock_freeze = '2026-11-30 12:00:00+00';
+SELECT outcome FROM job_idem.define_job('stuck up');
+SELECT outcome FROM job_idem.define_job('stuck down');
+SELECT job_idem.add_dependency('stuck down', 'stuck up');
+SELECT state FROM job_idem.open_run('stuck down', '2026-11-30');
+SET job_idem.clock_freeze = '2026-11-30 12:59:59+00';
+SELECT what FROM job_idem.stuck WHERE job = 'stuck down';
+SET job_idem.clock_freeze = '2026-11-30 13:00:01+00';
+SELECT what, since = job_idem.now() - interval '1 hour 1 second' AS since, detail, cure = format('SELECT job_idem.unblock_run(%s, %L)', run_id,
+	'it need not wait') AS cure FROM job_idem.stuck WHERE job = 'stuck down';
+SELECT cure AS call FROM job_idem.stuck WHERE job = 'stuck down' \gset
+:call \g /dev/null
+SELECT what FROM job_idem.stuck WHERE job = 'stuck down';
+SELECT state FROM job_idem.runs WHERE job = 'stuck down';

@@ -276,7 +276,7 @@ CheckNumbers(const JobIdemLease *lease, int64 items, Datum except_keys, int n_ex
 					  lease->n_items, n_done, n_left, items, n_excepted);
 	if (n_done > 0)
 		JobIdemAlreadyDone(lease->token, detail);
-	JobIdemStaleToken(lease->token, detail);
+	JobIdemNotHeld(lease->token, detail);
 }
 
 /* Items of a slice keep their pending rows: the completed lease says that they are done. */

@@ -25,6 +25,9 @@
 #include "lookup.h"
 #include "zone.h"
 
+/* of lease, takeover_delay and max_lease, years as intervals count them */
+#define MAX_LEASE_YEARS 1000
+
 static void
 Problem(JobIdemDefinition *def, const char *part, const char *what)
 {
@@ -150,6 +153,16 @@ CheckSpan(JobIdemDefinition *def, const char *part, const Interval *span, bool m
 		Problem(def, part, "must be longer than 0");
 }
 
+/* One that is added to instants, which end in the year 294276. */
+static void
+CheckLeaseSpan(JobIdemDefinition *def, const char *part, const Interval *span, bool may_be_zero)
+{
+	CheckSpan(def, part, span, may_be_zero);
+	if (span != NULL && JobIdemIntervalMicros(span) > MAX_LEASE_YEARS * 360 * USECS_PER_DAY &&
+		JobIdemIntervalMicros(span) != PG_INT64_MAX)
+		Problem(def, part, psprintf("must not be longer than %d years", MAX_LEASE_YEARS));
+}
+
 static void
 CheckNotShorter(JobIdemDefinition *def, const char *part, const Interval *span,
 				const char *than_part, const Interval *than)
@@ -161,9 +174,9 @@ CheckNotShorter(JobIdemDefinition *def, const char *part, const Interval *span,
 static void
 CheckSpans(JobIdemDefinition *def)
 {
-	CheckSpan(def, "lease", def->lease, false);
-	CheckSpan(def, "takeover_delay", def->takeover_delay, true);
-	CheckSpan(def, "max_lease", def->max_lease, false);
+	CheckLeaseSpan(def, "lease", def->lease, false);
+	CheckLeaseSpan(def, "takeover_delay", def->takeover_delay, true);
+	CheckLeaseSpan(def, "max_lease", def->max_lease, false);
 	CheckNotShorter(def, "max_lease", def->max_lease, "lease", def->lease);
 	CheckSpan(def, "backoff_base", def->backoff_base, true);
 	CheckSpan(def, "backoff_max", def->backoff_max, true);

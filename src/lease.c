@@ -148,6 +148,18 @@ JobIdemStaleToken(int64 token, const char *detail)
 					 " job_idem.claim_status(token) tells what became of the claim.")));
 }
 
+/* The claim is open, but not for this: nothing else may be wrong than a key or a number. */
+void
+JobIdemNotHeld(int64 token, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_JI_STALE_TOKEN),
+			 errmsg("claim " INT64_FORMAT " is open, but not for this", token),
+			 errdetail("%s", detail),
+			 errhint("Compare the keys and numbers of the call with what the claim returned; what"
+					 " was reported once cannot be reported again.")));
+}
+
 void
 JobIdemAlreadyDone(int64 token, const char *detail)
 {
@@ -287,6 +299,8 @@ void
 JobIdemLeaseRefuse(int64 token, const char *const *keys, int n_keys)
 {
 	Datum *values = palloc(n_keys * sizeof(Datum));
+	const char *detail;
+	JobIdemLease lease;
 	ArrayType *array;
 	JobIdemArgs args = {.n = 0};
 	int i;
@@ -303,11 +317,12 @@ JobIdemLeaseRefuse(int64 token, const char *const *keys, int n_keys)
 												  JobIdemShown(keys[0]))
 									   : "All items of the call that it did not complete now"
 										 " were done under this token before.");
-	JobIdemStaleToken(token, n_keys == 1 ? psprintf("Item \"%s\" is not to be finished under"
-													" this token.",
-													JobIdemShown(keys[0]))
-										 : "An item of the call is not to be finished"
-										   " under this token.");
+	detail = n_keys == 1 ? psprintf("Item \"%s\" is not to be finished under this token.",
+									JobIdemShown(keys[0]))
+						 : "An item of the call is not to be finished under this token.";
+	if (JobIdemLeaseGet(token, LEASE_READ, &lease) && lease.outcome == OUTCOME_OPEN)
+		JobIdemNotHeld(token, detail);
+	JobIdemStaleToken(token, detail);
 }
 
 /* Locks an item that is unfinished under the lease; JI010 or JI001 if it is not, or no longer. */

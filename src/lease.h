@@ -96,6 +96,7 @@ extern bool JobIdemLeaseCloseIfFinished(const JobIdemLease *lease);
 extern int64 JobIdemLeaseGiveBack(const JobIdemLease *lease);
 
 pg_noreturn extern void JobIdemStaleToken(int64 token, const char *detail);
+pg_noreturn extern void JobIdemNotHeld(int64 token, const char *detail);
 pg_noreturn extern void JobIdemNoSuchClaim(int64 token);
 pg_noreturn extern void JobIdemAlreadyDone(int64 token, const char *detail);
 extern const char *JobIdemOutcomeName(JobIdemOutcome outcome);

@@ -199,9 +199,12 @@ JobIdemJobOfRun(int64 run_id, JobIdemRight right)
 	return job;
 }
 
+/* Of a blocked run no hint is as good as that it is not for ever. */
 void
 JobIdemRunNotOpen(const JobIdemRunRow *run, const char *hint)
 {
+	if (run->state == RUN_BLOCKED)
+		hint = "Wait until what it waits for is done, or let it go with job_idem.unblock_run.";
 	ereport(ERROR,
 			(errcode(ERRCODE_JI_RUN_NOT_OPEN),
 			 errmsg("run " INT64_FORMAT " is %s", run->run_id, JobIdemRunStateName(run->state)),

@@ -71,11 +71,16 @@ Margin(const JobIdemSchedule *schedule)
 static void
 CheckRange(DateADT from, DateADT to)
 {
-	if (to < from || to - from > MAX_DAYS)
+	if (to < from)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("from_date to_date must be a stretch of at most %d days", MAX_DAYS),
-				 errhint("Ask for fewer dates at a time, the earlier one first.")));
+				 errmsg("to_date must not be before from_date"),
+				 errhint("Give the earlier date first.")));
+	if (to - from > MAX_DAYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("from_date and to_date must be at most %d days apart", MAX_DAYS),
+				 errhint("Ask for fewer dates at a time.")));
 }
 
 static void
@@ -273,7 +278,8 @@ static void
 ReadBackfill(FunctionCallInfo fcinfo, Backfill *backfill)
 {
 	ReadRange(fcinfo, &backfill->range);
-	backfill->dry_run = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
+	/* in doubt nothing is written */
+	backfill->dry_run = PG_ARGISNULL(3) || PG_GETARG_BOOL(3);
 	if (!PG_ARGISNULL(5) && PG_GETARG_INT32(5) < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -53,6 +53,12 @@ FROM open l
 WHERE w.waitstart <= job_idem.now() - interval '1 minute' AND b.pid <> '{}'
 UNION ALL
 
+SELECT j.name, r.business_date, r.run_key, 'upstream', r.opened_at, '{}', 'the run ' || coalesce(r.reason, 'is blocked'),
+	pg_catalog.format('SELECT job_idem.unblock_run(%s, %L)', r.run_id, 'it need not wait'), NULL, r.run_id, NULL
+FROM job_idem.run r JOIN job_idem.job j USING (job_id)
+WHERE r.finished_at IS NULL AND r.state = 'blocked' AND r.opened_at < job_idem.now() - interval '1 hour'
+	AND job_idem.may_view(r.job_id)
+UNION ALL
 SELECT j.name, r.business_date, r.run_key, 'paused', r.paused_at, '{}',
 	'the run is paused' || coalesce(': ' || r.paused_reason, ''),
 	pg_catalog.format('SELECT job_idem.resume_run(%s)', r.run_id), NULL, r.run_id, NULL
@@ -86,7 +92,7 @@ WHERE r.finished_at IS NULL AND r.state = 'running' AND r.sealed_at IS NOT NULL 
 		WHERE l.run_id = r.run_id AND l.slice_no = ANY (t.behind) AND l.outcome <> 'open')
 	AND job_idem.may_view(r.job_id);
 COMMENT ON VIEW job_idem.stuck IS 'what does not get on by itself, why, and the statement that helps; costs the same however many items a run has done';
-COMMENT ON COLUMN job_idem.stuck.what IS 'held (a claim past its deadline under which a transaction is open), overdue (one that nobody takes back), blocked (a worker that has waited a minute for a lock), paused, loading (item_source failed), waiting (only items due in more than an hour, and more than backoff_max, are left)';
+COMMENT ON COLUMN job_idem.stuck.what IS 'held (a claim past its deadline under which a transaction is open), overdue (one that nobody takes back), blocked (a worker that has waited a minute for a lock), upstream (a run that has been blocked for an hour), paused, loading (item_source failed), waiting (only items due in more than an hour, and more than backoff_max, are left)';
 COMMENT ON COLUMN job_idem.stuck.since IS 'when that began; NULL where nobody has noted it';
 COMMENT ON COLUMN job_idem.stuck.pid IS 'backends that stand in the way; 0 is a prepared transaction';
 COMMENT ON COLUMN job_idem.stuck.cure IS 'the statement that helps; NULL: only time does';
