@@ -47,7 +47,7 @@ my $gate = session($cluster);
 $gate->query('SELECT pg_advisory_lock(1)');
 my @workers = map { session($cluster) } 1 .. 5;
 $_->start_query("CALL work('half-way', 10, 1)") for @workers;
-$_->wait_blocked(60) for @workers;
+poll_until($cluster, "SELECT count(*) = 5 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 60);
 is(value("SELECT count(*) FROM job_idem.items WHERE run_id = $run AND state = 'done'"), 5000, 'half-way: 5,000 are done');
 $_->kill9 for @workers;
 # the backends find out when they talk to their clients; until then they could still commit
