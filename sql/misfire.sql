@@ -99,6 +99,16 @@ SELECT at AS now FROM at('2026-11-14 00:30:30+00');
 SELECT count(job_idem.resume_job('pause ' || policy)) FROM unnest('{catch_up,latest,skip}'::text[]) AS policy;
 CALL job_idem.tick();
 SELECT job, state, count(*), min(run_key), max(run_key) FROM job_idem.runs WHERE job LIKE 'pause %' GROUP BY job, state ORDER BY job, state;
+
+-- a limit of one row: the newest, and one of the late ones beside it, so that these come to an end too
+SELECT at AS now FROM at('2026-11-15 00:00:30+00');
+SELECT job_idem.define_job('one row', 'keyed', schedule => '* * * * *', run_per => 'fire', misfire => 'latest', catch_up_limit => 1) \g /dev/null
+SELECT at AS now FROM at('2026-11-15 00:03:10+00');
+CALL job_idem.tick();
+SELECT at AS now FROM at('2026-11-15 00:04:10+00');
+CALL job_idem.tick();
+SELECT run_key, state FROM job_idem.runs WHERE job = 'one row' ORDER BY run_key;
+
 SELECT r.job, a.* FROM job_idem.runs r, job_idem.audit(r.run_id) a;
 SELECT count(job_idem.pause_job(job, 'the end of this test')) > 0 AS paused FROM job_idem.jobs WHERE schedule IS NOT NULL;
 SELECT count(job_idem.cancel_run(run_id, 'the end of this test', force => true)) > 0 AS cancelled FROM job_idem.runs WHERE finished_at IS NULL;

@@ -18,6 +18,7 @@
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -56,6 +57,14 @@ JobIdemPin(const char *name, const char *value)
 							 false);
 }
 
+/* A lock is waited for so many milliseconds at most, for the rest of the scope. */
+void
+JobIdemPinLockTimeout(int most)
+{
+	if (LockTimeout == 0 || LockTimeout > most)
+		JobIdemPin("lock_timeout", psprintf("%d", most));
+}
+
 static void
 Switch(JobIdemScope *scope)
 {
@@ -76,8 +85,7 @@ Switch(JobIdemScope *scope)
 void
 JobIdemEnter(JobIdemScope *scope)
 {
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
+	JobIdemConnect();
 	Switch(scope);
 }
 
@@ -100,8 +108,7 @@ void
 JobIdemLeave(JobIdemScope *scope)
 {
 	JobIdemLeaveConnected(scope);
-	if (SPI_finish() != SPI_OK_FINISH)
-		elog(ERROR, "could not disconnect from SPI");
+	JobIdemDisconnect();
 }
 
 /*

@@ -23,6 +23,7 @@ typedef struct JobIdemScope
 extern void JobIdemEnter(JobIdemScope *scope);
 extern void JobIdemLeave(JobIdemScope *scope);
 extern void JobIdemPin(const char *name, const char *value);
+extern void JobIdemPinLockTimeout(int most);
 extern void JobIdemEnterConnected(JobIdemScope *scope);
 extern void JobIdemLeaveConnected(JobIdemScope *scope);
 

@@ -11,7 +11,6 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "storage/proc.h"
 
 #include "access.h"
 #include "expire.h"
@@ -40,11 +39,11 @@ HealRun(const JobIdemJob *job, int64 run_id)
 	bool expired;
 
 	/* what its statements have read goes with the connection */
-	SPI_connect();
+	JobIdemConnect();
 	expired = JobIdemExpireOverdue(job, run_id, false, 1, &more) > 0;
 	if (!expired && !JobIdemFinish(run_id, job->job_id))
 		JobIdemWatch(job, run_id);
-	SPI_finish();
+	JobIdemDisconnect();
 	return expired;
 }
 
@@ -75,8 +74,7 @@ JobIdemHeal(JobIdemJob *job)
 
 	if (IsolationUsesXactSnapshot() || TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return;
-	if (LockTimeout == 0 || LockTimeout > MAX_WAIT)
-		JobIdemPin("lock_timeout", psprintf("%d", MAX_WAIT));
+	JobIdemPinLockTimeout(MAX_WAIT);
 	error = JobIdemTry(Heal, job);
 	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		ReThrowError(error);

@@ -384,6 +384,8 @@ PlanNewest(Planning *plan, const JobIdemFire *newest)
 		return;
 	if (JobIdemPlanOne(plan->job, &plan->policy, newest, state, reason, 0) != 0)
 		plan->written++;
+	/* a limit of one row must not leave the late ones for ever */
+	plan->policy.limit = Max(plan->policy.limit, 2);
 }
 
 /* Windows grow until they have some fires in them, so that neither many nor few cost much. */

@@ -18,6 +18,20 @@
 #include "spi.h"
 
 void
+JobIdemConnect(void)
+{
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+}
+
+void
+JobIdemDisconnect(void)
+{
+	if (SPI_finish() != SPI_OK_FINISH)
+		elog(ERROR, "could not disconnect from SPI");
+}
+
+void
 JobIdemArgNullable(JobIdemArgs *args, Datum value, bool is_null)
 {
 	Assert(args->n < JOB_IDEM_MAX_ARGS);

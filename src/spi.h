@@ -29,6 +29,10 @@ typedef struct JobIdemArgs
 	int n;
 } JobIdemArgs;
 
+/* A connection of its own; what was read under it goes with it. */
+extern void JobIdemConnect(void);
+extern void JobIdemDisconnect(void);
+
 extern void JobIdemArg(JobIdemArgs *args, Datum value);
 extern void JobIdemArgNullable(JobIdemArgs *args, Datum value, bool is_null);
 /* NULL is an SQL NULL. */

@@ -14,7 +14,6 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
@@ -186,14 +185,6 @@ WorkOnRun(Work *work)
 	MoveRun(work, job, run.state);
 }
 
-/* A lock is not waited for long. */
-static void
-PinLockTimeout(void)
-{
-	if (LockTimeout == 0 || LockTimeout > MAX_WAIT)
-		JobIdemPin("lock_timeout", psprintf("%d", MAX_WAIT));
-}
-
 /*
  * One transaction's worth of work on a run, with a connection to SPI of its own, so that what its
  * statements have read goes with it.
@@ -201,9 +192,9 @@ PinLockTimeout(void)
 static void
 WorkConnected(void *argument)
 {
-	SPI_connect();
+	JobIdemConnect();
 	WorkOnRun(argument);
-	SPI_finish();
+	JobIdemDisconnect();
 }
 
 /* For each transaction anew. A lock on a whole table is not waited for long. */
@@ -211,7 +202,7 @@ static void
 Enter(Tick *tick)
 {
 	JobIdemEnterConnected(&tick->scope);
-	PinLockTimeout();
+	JobIdemPinLockTimeout(MAX_WAIT);
 }
 
 static void
@@ -261,13 +252,13 @@ LoadFromSource(void *argument)
 	JobIdemRunRow run;
 	JobIdemJob *job;
 
-	SPI_connect();
+	JobIdemConnect();
 	JobIdemEnterConnected(&scope);
 	JobIdemGetRun(work->run_id, RUN_READ, &run);
 	job = JobIdemJobById(run.job_id);
 	JobIdemLeaveConnected(&scope);
 	JobIdemLoadFromSource(job, work->run_id);
-	SPI_finish();
+	JobIdemDisconnect();
 }
 
 /* Text of the job's owner runs outside our scope; what it waits for must not hold up the others. */
@@ -280,7 +271,7 @@ LoadRun(Work *work)
 
 	JobIdemLeaveConnected(&tick->scope);
 	guc_level = NewGUCNestLevel();
-	PinLockTimeout();
+	JobIdemPinLockTimeout(MAX_WAIT);
 	error = JobIdemTry(LoadFromSource, work);
 	AtEOXact_GUC(false, guc_level);
 	Enter(tick);
@@ -386,11 +377,11 @@ PlanJob(void *argument)
 {
 	JobIdemJob *job;
 
-	SPI_connect();
+	JobIdemConnect();
 	job = JobIdemJobById(*(int64 *) argument);
 	if (JobIdemHasRight(job->job_id, job->owner, RIGHT_OPERATE))
 		(void) JobIdemPlan(job->job_id);
-	SPI_finish();
+	JobIdemDisconnect();
 }
 
 /* A transaction for each job: one that cannot be planned stops no other. */
@@ -430,7 +421,6 @@ job_idem_tick(PG_FUNCTION_ARGS)
 	PlanJobs(&tick);
 	TickRuns(&tick);
 	JobIdemLeaveConnected(&tick.scope);
-	if (SPI_finish() != SPI_OK_FINISH)
-		elog(ERROR, "could not disconnect from SPI");
+	JobIdemDisconnect();
 	return (Datum) 0;
 }
